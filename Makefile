@@ -1,0 +1,66 @@
+# exnet: TCP/IP over an RDMA fabric, and around it.
+#
+# Needs Go and a C compiler. Everything made here goes to bin/, which git
+# ignores. GO, CC and CFLAGS can be set.
+
+GO     ?= go
+CFLAGS ?= -O2 -g
+
+programs := $(patsubst cmd/%/,bin/%,$(wildcard cmd/*/))
+preload  := $(wildcard directsockets/preload/*.c)
+library  := $(if $(preload),bin/libextds.so)
+
+.DEFAULT_GOAL := all
+.PHONY: all run test test-all bench fmt lint clean help FORCE
+
+all: $(programs) $(library) bin/pump ## build the programs and the library into bin/ (the default)
+
+run: all ## show what it does on this machine; without root, measure the fabric
+	@bin/exn-tun demo; code=$$?; \
+	if [ $$code != 4 ]; then exit $$code; fi; \
+	echo "The demonstration is not possible here; measuring the fabric instead."; \
+	bin/dsbench fabric --quick
+
+test: all bin/suite ## what a change must pass, in less than a quarter of an hour
+	bin/suite
+
+test-all: all bin/suite ## the same with long matrices, seeds, soaks and fuzzing
+	bin/suite -long
+
+bench: all ## measure everything, against references on this machine
+	$(GO) test -run='^$$' -bench=. -benchmem ./...
+	bin/dsbench fabric
+	bin/dsbench exn
+	bin/dsbench ds --preload
+	bin/dsbench apps
+
+fmt: ## format the sources
+	gofmt -w .
+
+lint: bin/suite ## gofmt, go vet and staticcheck only
+	bin/suite -lint
+
+clean: ## remove bin/; the cache of Debian packages stays
+	rm -rf bin
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 10
+
+# What is out of date, the go command knows best, but it writes the file each
+# time. One that is the same keeps its time: results of tests depend on it.
+$(programs): bin/%: FORCE
+	$(GO) build -trimpath -o $@.new ./cmd/$*
+	@if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
+
+bin/suite: FORCE
+	$(GO) build -o $@ ./test/suite
+
+# One compilation, so that the compiler sees all of the library at once.
+bin/libextds.so: $(preload) $(wildcard directsockets/preload/*.h)
+	@mkdir -p $(@D)
+	$(CC) -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -fPIC -fvisibility=hidden -pthread $(CFLAGS) -shared -o $@ $(preload) -ldl
+
+# What the demonstration sends over all paths.
+bin/pump: directsockets/preload/pump/pump.c
+	@mkdir -p $(@D)
+	$(CC) -std=c11 -Wall -Wextra -Werror $(CFLAGS) -o $@ $<

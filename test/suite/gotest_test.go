@@ -1,0 +1,195 @@
+package main
+
+import (
+	"context"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"exnet/test/leak"
+)
+
+func TestMain(m *testing.M) { leak.Main(m) }
+
+// newSuite returns a suite and what it prints.
+func newSuite() (*suite, *strings.Builder) {
+	var out strings.Builder
+	return &suite{report: newReport(&out), mark: newMark()}, &out
+}
+
+// enterModule makes a module of the given files and goes there.
+func enterModule(t *testing.T, files map[string]string) {
+	t.Helper()
+	t.Chdir(t.TempDir())
+	files["go.mod"] = "module m\n\ngo 1.26\n"
+	for name, text := range files {
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func wantNames(t *testing.T, what string, got, want []string) {
+	t.Helper()
+	got = slices.Sorted(slices.Values(got))
+	if !slices.Equal(got, want) {
+		t.Errorf("%s: %q, want %q", what, got, want)
+	}
+}
+
+func TestGoTestFindsEveryKindOfFailure(t *testing.T) {
+	enterModule(t, map[string]string{
+		"good/x_test.go": `package good
+import "testing"
+func TestOne(t *testing.T) {}
+func TestTwo(t *testing.T) {
+	t.Run("a", func(t *testing.T) {})
+	t.Run("b/c", func(t *testing.T) { t.Log("wait"); t.Skip("needs more memory") })
+}
+func FuzzSeeds(f *testing.F) { f.Add(1); f.Fuzz(func(*testing.T, int) {}) }
+`,
+		"bad/x_test.go": `package bad
+import "testing"
+func TestGood(t *testing.T) {}
+func TestBad(t *testing.T) {
+	t.Run("good", func(t *testing.T) {})
+	t.Run("bad", func(t *testing.T) { t.Error("an apple is no pear") })
+}
+func TestBadAfterSubtests(t *testing.T) {
+	t.Run("good", func(t *testing.T) {})
+	t.Error("after all")
+}
+`,
+		"crash/x_test.go": "package crash\nimport \"testing\"\nfunc TestCrash(t *testing.T) { panic(\"out of luck\") }\nfunc TestLater(t *testing.T) {}\n",
+		"exit/x_test.go":  "package exit\nimport (\"os\"; \"testing\")\nfunc TestExit(t *testing.T) { os.Exit(3) }\n",
+		"broken/x.go":     "package broken\nvar x int = y\n",
+		"main/x_test.go":  "package main\nimport (\"os\"; \"testing\")\nfunc TestMain(m *testing.M) { m.Run(); println(\"left a mess\"); os.Exit(1) }\nfunc TestGood(t *testing.T) {}\n",
+		"empty/x.go":      "package empty\n",
+	})
+	s, out := newSuite()
+	s.goTest(t.Context(), "all", "./...")
+	wantNames(t, "failed", s.failed, []string{
+		"m/bad TestBad/bad", "m/bad TestBadAfterSubtests", "m/broken (does not build)", "m/crash TestCrash", "m/exit TestExit (did not end)", "m/main",
+	})
+	const passed = 3 + 3 + 1 // in good, bad and main
+	if s.passed != passed {
+		t.Errorf("%d passed, want %d", s.passed, passed)
+	}
+	if want := map[string][]string{"needs more memory": {"m/good TestTwo/b/c"}}; !maps.EqualFunc(s.skipped, want, slices.Equal) {
+		t.Errorf("skipped %q, want %q", s.skipped, want)
+	}
+	for _, want := range []string{"an apple is no pear", "after all", "out of luck", "undefined: y", "left a mess", "ok  \tm/good\t"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("not printed: %q", want)
+		}
+	}
+	if t.Failed() {
+		t.Logf("printed:\n%s", out)
+	}
+}
+
+func TestGoTestThatDoesNotRun(t *testing.T) {
+	enterModule(t, map[string]string{"x_test.go": "package x\nimport \"testing\"\nfunc TestHang(t *testing.T) { select {} }\n"})
+	for name, args := range map[string][]string{
+		"wrong usage": {"-such-a-flag-is-not-there=1", "."},
+		"no package":  {"./nowhere"},
+	} {
+		s, _ := newSuite()
+		s.goTest(t.Context(), name, args...)
+		if len(s.failed) != 1 {
+			t.Errorf("%s: failed %q, want one", name, s.failed)
+		}
+	}
+
+	s, _ := newSuite()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
+	defer cancel()
+	s.goTest(ctx, "out of time", ".")
+	wantNames(t, "failed", s.failed, []string{"out of time"})
+}
+
+func TestTallyOfTestThatDidNotEnd(t *testing.T) {
+	s, _ := newSuite()
+	err := newTally(s.report).read(strings.NewReader(`not an event
+{"Action":"run","Package":"p","Test":"TestA"}
+{"Action":"output","Package":"p","Test":"TestA","Output":"    a_test.go:3: here\n"}
+{"Action":"output","Package":"p","Output":"FAIL\tp\t1.500s\n"}
+{"Action":"fail","Package":"p","Elapsed":1.5}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantNames(t, "failed", s.failed, []string{"p TestA (did not end)"})
+	if s.elapsed["p"] != 1500*time.Millisecond {
+		t.Errorf("took %v", s.elapsed["p"])
+	}
+}
+
+func TestSkipReason(t *testing.T) {
+	for output, want := range map[string]string{
+		"=== RUN   TestX\n    x_test.go:1: first\n    x_test.go:2: needs root: no\n--- SKIP: TestX (0.00s)\n": "needs root: no",
+		"=== RUN   TestX\n--- SKIP: TestX (0.00s)\n":                                                          "skipped without a reason",
+	} {
+		if got := skipReason(output); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+func TestSummary(t *testing.T) {
+	s, out := newSuite()
+	s.passed = 12
+	s.skip("exnet/exn TestTUN", "needs root")
+	s.skip("exnet/exn TestTAP", "needs root")
+	s.fail("exnet/napi TestBudget", "it was overdrawn\n")
+	s.took("exnet/exn", 2*time.Second)
+	if n := s.summarize(); n != 1 {
+		t.Errorf("%d failures, want 1", n)
+	}
+	want := `FAILED: exnet/napi TestBudget
+    it was overdrawn
+
+== not run
+needs root (2)
+    exnet/exn TestTUN
+    exnet/exn TestTAP
+
+== failed
+exnet/napi TestBudget
+
+== 0s in all; the longest
+   2.0 s  exnet/exn
+
+12 passed, 1 failed, 2 skipped
+`
+	if out.String() != want {
+		t.Errorf("printed:\n%s\nwant:\n%s", out, want)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	s, out := newSuite()
+	s.check(t.Context(), "good", nil, "true")
+	s.check(t.Context(), "bad", nil, "sh", "-c", "echo the reason; exit 7")
+	s.check(t.Context(), "missing", nil, "no-such-program")
+	wantNames(t, "failed", s.failed, []string{"bad", "missing"})
+	if s.passed != 1 || !strings.Contains(out.String(), "the reason") {
+		t.Errorf("%d passed, want 1; printed:\n%s", s.passed, out)
+	}
+}
+
+func TestLintSeesUnformattedFiles(t *testing.T) {
+	enterModule(t, map[string]string{"x.go": "package  x\n"})
+	s, out := newSuite()
+	s.lint(t.Context())
+	if !slices.Contains(s.failed, "gofmt") || !strings.Contains(out.String(), "x.go") {
+		t.Errorf("failed %q, printed:\n%s", s.failed, out)
+	}
+}

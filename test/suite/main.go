@@ -1,0 +1,152 @@
+// Suite runs everything that judges a change, and says how it went.
+//
+//	go run ./test/suite [-lint | -long]
+//
+// It runs gofmt, go vet and staticcheck; then all tests with the race detector;
+// those of allocations (named ...Alloc...) once more without it, because it
+// allocates; then every fuzz target found in the tree, a few seconds each. With
+// -lint it ends after the first three. With -long nothing is cached, tests run
+// without -short and in random order and keep their artifacts in bin/artifacts,
+// fuzzing takes minutes, and each benchmark runs once to see that it can.
+//
+// All of it is stopped after a quarter of an hour, with -long after almost
+// three. A test that cannot be short asks testing.Short.
+//
+// At the end no file of the checkout may have changed and no process may be
+// left. Then follow what was not run and why, what failed, and as the last line
+//
+//	N passed, N failed, N skipped
+//
+// Tests are counted by their innermost subtests. The exit code is 0 when
+// nothing failed, 1 when something did, and 2 for wrong usage.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// The limits of a run, and those of a package in it, which come first so that a
+// test that hangs shows where. CI has an hour for both runs.
+const (
+	shortLimit, shortPackageLimit = 15 * time.Minute, 10 * time.Minute
+	longLimit, longPackageLimit   = 44 * time.Minute, 35 * time.Minute
+)
+
+var errTooLong = errors.New("the time is over; what takes long belongs behind testing.Short")
+
+func main() {
+	lintOnly := flag.Bool("lint", false, "only gofmt, go vet and staticcheck")
+	long := flag.Bool("long", false, "long matrices, seeds, soaks and fuzzing")
+	flag.Parse()
+	if flag.NArg() > 0 || *lintOnly && *long {
+		flag.Usage()
+		os.Exit(2)
+	}
+	if _, err := os.Stat("go.mod"); err != nil {
+		fmt.Fprintln(os.Stderr, "suite: run it in the top directory of the checkout:", err)
+		os.Exit(2)
+	}
+
+	limit := shortLimit
+	if *long {
+		limit = longLimit
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, errTooLong)
+	run := &suite{report: newReport(os.Stdout), long: *long, mark: newMark()}
+	run.all(ctx, *lintOnly)
+	cancel()
+	stop()
+	if run.summarize() > 0 {
+		os.Exit(1)
+	}
+}
+
+// suite is one run.
+type suite struct {
+	*report
+	long bool
+	mark string // NAME=VALUE in the environment of its processes
+}
+
+func (s *suite) all(ctx context.Context, lintOnly bool) {
+	steps := []func(context.Context){s.lint}
+	if !lintOnly {
+		steps = append(steps, s.tests, s.allocations, s.fuzz)
+	}
+	if s.long {
+		steps = append(steps, s.benchmarks)
+	}
+	before, statusErr := checkoutState(ctx)
+	for _, step := range steps {
+		step(ctx)
+		if ctx.Err() != nil {
+			s.fail("the run as a whole", context.Cause(ctx).Error())
+			break
+		}
+	}
+	s.heading("what is left behind")
+	s.checkUnchanged(before, statusErr)
+	s.checkProcesses()
+}
+
+func (s *suite) lint(ctx context.Context) {
+	s.check(ctx, "gofmt", func(output string, err error) error {
+		if files := strings.Fields(output); err == nil && len(files) > 0 {
+			err = fmt.Errorf("%d files are not formatted; run make fmt", len(files))
+		}
+		return err
+	}, "gofmt", "-l", ".")
+	s.check(ctx, "go vet", nil, "go", "vet", "./...")
+	s.check(ctx, "staticcheck", nil, "go", "tool", "staticcheck", "./...")
+}
+
+func (s *suite) tests(ctx context.Context) {
+	s.goTest(ctx, "tests with the race detector", append(s.testFlags(), "-race", "./...")...)
+}
+
+// allocations runs only the packages concerned, so that the others are not
+// built a second time.
+func (s *suite) allocations(ctx context.Context) {
+	found, err := find(".", "Test", "Alloc")
+	if err != nil {
+		s.fail("finding tests of allocations", err.Error())
+	}
+	if len(found) > 0 {
+		s.goTest(ctx, "allocations, without the race detector", append(append(s.testFlags(), "-run=Alloc"), directories(found)...)...)
+	}
+}
+
+func (s *suite) benchmarks(ctx context.Context) {
+	found, err := find(".", "Benchmark", "")
+	if err != nil {
+		s.fail("finding benchmarks", err.Error())
+	}
+	if len(found) > 0 {
+		s.check(ctx, "benchmarks, once each", nil, "go", append([]string{"test", "-run=^$", "-bench=.", "-benchtime=1x"}, directories(found)...)...)
+	}
+}
+
+// testFlags are those of every go test.
+func (s *suite) testFlags() []string {
+	if !s.long {
+		return []string{"-short", "-timeout=" + shortPackageLimit.String()}
+	}
+	artifacts, err := filepath.Abs("bin/artifacts")
+	if err == nil {
+		err = os.MkdirAll(artifacts, 0o755)
+	}
+	if err != nil {
+		s.fail("making a directory for artifacts", err.Error())
+	}
+	return []string{"-count=1", "-shuffle=on", "-timeout=" + longPackageLimit.String(), "-artifacts", "-outputdir=" + artifacts}
+}
