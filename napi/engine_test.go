@@ -1,0 +1,292 @@
+package napi
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestNineSteps walks through section 5.1.4 with two sources, VELO first, and
+// budgets of 4 and 2.
+func TestNineSteps(t *testing.T) {
+	for _, step := range []struct{ name, script, want string }{
+		{"NAP-1/1 a packet reaches the queue of a masked source", "velo+1", ""},
+		{"NAP-1/2 an armed source interrupts", "turn velo+1", "irq velo"},
+		{"NAP-1/2 once", "turn velo+1 velo+1", ""},
+		{"NAP-1/3 the handler masks and enlists, others stay armed", "turn velo+1 turn", "mask velo, poll velo 1/4, look"},
+		{"NAP-1/3 in the order of the interrupts", "turn rma+1 velo+1 turn", "mask velo, mask rma, poll velo 1/4, poll rma 1/2, again"},
+		{"NAP-1/4 the same turn polls", "turn rma+1 turn", "mask rma, poll rma 1/2, look"},
+		{"NAP-1/5 the first entry is polled first", "turn rma+5 turn velo+1 turn", "mask velo, poll rma 2/2, poll velo 1/4, again"},
+		{"NAP-1/6a,7 less than the budget: off the list and armed", "turn velo+3 turn turn", "arm velo, sleep"},
+		{"NAP-1/6a an empty poll is less than the budget", "turn velo! turn turn", "arm velo, sleep"},
+		{"NAP-1/6b all of the budget: still masked", "turn velo+4 turn turn", "poll velo 0/4, look"},
+		{"NAP-1/6b only then armed", "turn velo+4 turn turn turn", "arm velo, sleep"},
+		{"NAP-1/8 back to the tail", "turn velo+9 rma+5 turn turn", "poll velo 4/4, poll rma 2/2, again"},
+		{"NAP-1/8 first come, first polled", "turn rma+9 turn velo+9 turn turn", "poll rma 2/2, poll velo 4/4, again"},
+		{"NAP-1/9 one done, the other goes on", "turn velo+1 rma+5 turn turn", "arm velo, poll rma 2/2, look"},
+		{"NAP-1/9 list empty: sleep", "turn velo+9 rma+9 idle", "arm rma, sleep"},
+		{"NAP-1 re-check finds what came before the first arming", "velo+1 turn", "pending velo, arm rma, poll velo 1/4, look"},
+		{"NAP-1 re-check finds what came after the last poll", "turn velo+1 turn velo+1 turn", "pending velo, poll velo 1/4, look"},
+		{"NAP-1 a late interrupt of a masked source changes nothing", "turn velo+4 turn velo! turn", "poll velo 0/4, look"},
+		{"NAP-1 nor that of a quiet one", "turn velo+1 turn velo! turn", "arm velo, sleep"},
+	} {
+		t.Run(step.name, func(t *testing.T) {
+			r := newRig(t, Config{})
+			r.add("velo", 4, ITR{})
+			r.add("rma", 2, ITR{})
+			if got := r.run(step.script); got != step.want {
+				t.Errorf("%s:\n got %s\nwant %s", step.script, got, step.want)
+			}
+		})
+	}
+}
+
+// TestBusyPoll: a window of 50 µs after the last work of any source.
+func TestBusyPoll(t *testing.T) {
+	for _, c := range []struct{ name, script, want string }{
+		{"asleep, nothing is polled", "turn +1s turn", "sleep"},
+		{"an interrupt without work opens no window", "turn velo! turn turn", "arm velo, sleep"},
+		{"work masks the others and polls them too", "turn velo+1 turn turn", "mask rma, poll velo 0/4, poll rma 0/2, yield"},
+		{"nobody is armed inside the window", "turn velo+1 turn turn +49µs turn", "poll velo 0/4, poll rma 0/2, yield"},
+		{"all are armed after it", "turn velo+1 turn turn +50µs turn", "arm velo, arm rma, sleep"},
+		{"the other's work is found without an interrupt", "turn velo+1 turn turn rma+1 turn", "poll velo 0/4, poll rma 1/2, again"},
+		{"and extends the window", "turn velo+1 turn turn +40µs rma+1 turn turn +49µs turn", "poll velo 0/4, poll rma 0/2, yield"},
+		{"the window starts at the end of the round", "turn velo+1 turn +1ms turn", "mask rma, poll velo 0/4, poll rma 0/2, yield"},
+		{"a full budget opens it as well", "turn velo+4 turn turn", "mask rma, poll velo 0/4, poll rma 0/2, yield"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t, Config{BusyPoll: DefaultBusyPoll})
+			r.add("velo", 4, ITR{})
+			r.add("rma", 2, ITR{})
+			if got := r.run(c.script); got != c.want {
+				t.Errorf("%s:\n got %s\nwant %s", c.script, got, c.want)
+			}
+		})
+	}
+}
+
+func TestSetBusyPoll(t *testing.T) {
+	r := newRig(t, Config{})
+	r.add("velo", 4, ITR{})
+	r.eng.SetBusyPoll(Forever)
+	if got := r.run("turn +1h turn"); got != "poll velo 0/4, yield" {
+		t.Errorf("window Forever: %s", got)
+	}
+	r.eng.SetBusyPoll(0)
+	if got := r.run("turn"); got != "arm velo, sleep" {
+		t.Errorf("window 0: %s", got)
+	}
+}
+
+// TestBlocked: a source out of credit is armed at once and nobody busy-polls,
+// until its interrupt lets it go on.
+func TestBlocked(t *testing.T) {
+	r := newRig(t, Config{BusyPoll: DefaultBusyPoll})
+	r.add("velo", 4, ITR{})
+	tun := r.add("tun", 4, ITR{})
+	r.run("turn velo+1 tun+2")
+	tun.blocked = true
+	for _, c := range []struct{ script, want string }{
+		{"turn", "mask velo, mask tun, poll velo 1/4, poll tun 0/4, again"},
+		{"turn", "arm velo, arm tun, sleep"},
+		{"velo+1 turn", "mask velo, poll velo 1/4, look"},
+		{"turn", "arm velo, sleep"},
+	} {
+		if got := r.run(c.script); got != c.want {
+			t.Fatalf("%s:\n got %s\nwant %s", c.script, got, c.want)
+		}
+	}
+	tun.blocked = false
+	for _, c := range []struct{ script, want string }{
+		{"tun! turn", "mask tun, poll tun 2/4, look"},
+		{"turn", "mask velo, poll velo 0/4, poll tun 0/4, yield"},
+	} {
+		if got := r.run(c.script); got != c.want {
+			t.Fatalf("%s:\n got %s\nwant %s", c.script, got, c.want)
+		}
+	}
+	if got := tun.src.Stats().Blocked; got != 1 {
+		t.Errorf("Blocked = %d, want 1", got)
+	}
+}
+
+// TestInterruptMode (DRV-2): handled directly, armed again whatever was found, in
+// the order of registration.
+func TestInterruptMode(t *testing.T) {
+	for _, c := range []struct{ name, script, want string }{
+		{"handled at once", "turn velo+1 turn", "mask velo, poll velo 1/4, look"},
+		{"armed again", "turn velo+1 turn turn", "arm velo, sleep"},
+		{"also after a full budget", "turn velo+4 turn turn", "arm velo, sleep"},
+		{"more work is the next interrupt", "turn velo+5 turn turn", "pending velo, mask velo, poll velo 1/4, look"},
+		{"no round robin", "turn rma+9 turn velo+9 turn", "mask velo, poll velo 4/4, pending rma, mask rma, poll rma 2/2, again"},
+		{"no window", "turn velo+1 turn turn +1µs turn", "sleep"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t, Config{Mode: InterruptDriven, BusyPoll: DefaultBusyPoll})
+			r.add("velo", 4, ITR{})
+			r.add("rma", 2, ITR{})
+			if got := r.run(c.script); got != c.want {
+				t.Errorf("%s:\n got %s\nwant %s", c.script, got, c.want)
+			}
+		})
+	}
+}
+
+// TestSlice: after a slice of uninterrupted work a Turn asks for a yield, with and
+// without busy polling.
+func TestSlice(t *testing.T) {
+	for _, window := range []time.Duration{0, DefaultBusyPoll} {
+		r := newRig(t, Config{BusyPoll: window, Slice: 100 * time.Microsecond})
+		velo := r.add("velo", 4, ITR{})
+		r.run("turn velo+4")
+		velo.polling = func(int) { velo.n = 4; r.clock.now += 25 * time.Microsecond }
+		var got []string
+		for range 10 {
+			got = append(got, r.turn().Do.String())
+		}
+		// The turns begin 0, 25, 50, 75 and 100 µs after the last pause.
+		want := "again again again again yield again again again again yield"
+		if got := strings.Join(got, " "); got != want {
+			t.Errorf("window %v:\n got %s\nwant %s", window, got, want)
+		}
+	}
+}
+
+// TestStatsAdd: each counter counts its event.
+func TestStatsAdd(t *testing.T) {
+	r := newRig(t, Config{})
+	velo := r.add("velo", 4, ITR{Policy: ITRStatic, Rate: 10_000})
+	r.run("turn velo+9 turn turn velo! turn velo! turn velo+1 turn turn +100µs turn turn velo+1 turn turn turn")
+	got := velo.src.Stats()
+	want := SourceStats{
+		Interrupts: 2, // the first packets, and the last
+		Spurious:   2, // the two between
+		Suppressed: 3, // polls 2 and 3 of the first nine packets, and the tenth packet
+		Rechecks:   1, // which the re-check found
+		Throttled:  2, // because arming waited for the gap, as it does at the end
+		Polls:      5,
+		Exhausted:  2,
+		Work:       11,
+		Bytes:      1100,
+		ITRState:   ITRLow,
+		ITRRate:    10_000,
+	}
+	if got != want {
+		t.Errorf("\n got %+v\nwant %+v", got, want)
+	}
+	loop := r.eng.Stats()
+	if loop.Turns == 0 || loop.Sleeps == 0 || loop.Turns < loop.Sleeps+loop.Yields+loop.Looks {
+		t.Errorf("loop: %+v", loop)
+	}
+}
+
+// TestBudgets (NAP-2): two independent budgets, 64 by default.
+func TestBudgets(t *testing.T) {
+	r := newRig(t, Config{})
+	velo, rma := r.add("velo", 0, ITR{}), r.add("rma", 7, ITR{})
+	if velo.src.Budget() != 64 || rma.src.Budget() != 7 {
+		t.Errorf("budgets %d and %d, want 64 and 7", velo.src.Budget(), rma.src.Budget())
+	}
+	if got, want := r.run("turn velo+65 rma+8 turn turn"), "poll velo 1/64, poll rma 1/7, again"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// TestWildResults: a Poller that breaks its contract harms only its own figures.
+func TestWildResults(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		result    Result
+		exhausted bool
+		work      uint64
+	}{
+		{"more than the budget", Result{Work: 100, Bytes: 1}, true, 100},
+		{"negative work", Result{Work: -3, Bytes: 5}, false, 0},
+		{"negative bytes", Result{Work: 1, Bytes: -5}, false, 1},
+		{"blocked with a full budget", Result{Work: 64, Blocked: true}, true, 64},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			e, _ := New(Config{Clock: new(fakeClock).read})
+			s, err := e.Add(Spec{Poller: pollFunc(func(int) Result { return c.result }), Line: &mailbox{n: 1}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			e.Turn()
+			st := s.Stats()
+			if (st.Exhausted == 1) != c.exhausted || st.Work != c.work || st.Bytes > 1 || st.Blocked != 0 {
+				t.Errorf("%+v", st)
+			}
+		})
+	}
+}
+
+type pollFunc func(budget int) Result
+
+func (f pollFunc) Poll(budget int) Result { return f(budget) }
+
+func TestBadConfig(t *testing.T) {
+	for _, c := range []struct {
+		config Config
+		want   string
+	}{
+		{Config{Mode: 7}, "unknown mode 7"},
+		{Config{BusyPoll: -1}, "busy-poll window -1ns"},
+		{Config{Slice: -1}, "slice -1ns"},
+	} {
+		if _, err := New(c.config); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("New(%+v): %v, want %q", c.config, err, c.want)
+		}
+	}
+	e, err := New(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &mailbox{}
+	for _, c := range []struct {
+		spec Spec
+		want string
+	}{
+		{Spec{Name: "velo", Line: m}, "needs a Poller and a Line"},
+		{Spec{Name: "velo", Poller: m}, "needs a Poller and a Line"},
+		{Spec{Name: "velo", Poller: m, Line: m, Budget: -1}, "budget -1"},
+		{Spec{Name: "velo", Poller: m, Line: m, ITR: ITR{Policy: 9}}, "unknown ITR policy 9"},
+		{Spec{Name: "velo", Poller: m, Line: m, ITR: ITR{Policy: ITRStatic}}, "static ITR of 0"},
+		{Spec{Name: "velo", Poller: m, Line: m, ITR: ITR{Policy: ITRStatic, Rate: 2e9}}, "static ITR of 2000000000"},
+		{Spec{Name: "velo", Poller: m, Line: m, ITR: ITR{Policy: ITRDynamic, Link: -1}}, "link of -1"},
+	} {
+		_, err := e.Add(c.spec)
+		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), `"velo"`) {
+			t.Errorf("Add(%+v): %v, want %q", c.spec, err, c.want)
+		}
+	}
+	e.running.Store(true)
+	if _, err := e.Add(Spec{Poller: m, Line: m}); !errors.Is(err, ErrRunning) {
+		t.Errorf("Add while running: %v, want ErrRunning", err)
+	}
+}
+
+// TestNoAllocations: the loop allocates nothing, whatever it does.
+func TestNoAllocations(t *testing.T) {
+	for _, mode := range []Mode{NAPI, InterruptDriven} {
+		r := newRig(t, Config{Mode: mode, BusyPoll: DefaultBusyPoll})
+		velo := r.add("velo", 4, ITR{Policy: ITRDynamic})
+		rma := r.add("rma", 4, ITR{Policy: ITRStatic, Rate: BulkRate})
+		velo.log, rma.log = nil, nil
+		cycle := func() {
+			velo.arrive(9)
+			rma.arrive(1)
+			for r.eng.Turn().Do != Sleep {
+				r.clock.now += 20 * time.Microsecond
+			}
+			r.clock.now += time.Millisecond
+			r.eng.Turn()
+		}
+		if n := testing.AllocsPerRun(100, cycle); n != 0 {
+			t.Errorf("%v: %v allocations per cycle, want 0", mode, n)
+		}
+		if s := velo.src.Stats(); s.Interrupts == 0 || s.Exhausted == 0 {
+			t.Errorf("%v: the cycle does not do what it should: %+v", mode, s)
+		}
+	}
+}

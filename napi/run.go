@@ -1,0 +1,59 @@
+package napi
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// A Sleeper waits for interrupts on behalf of the loop: a ppoll on the doorbells of
+// all sources, or a [Doorbell].
+type Sleeper interface {
+	// Sleep waits until the interrupt of an armed source fires, until Wake, or until
+	// d has passed: d = 0 looks without blocking, d = Forever sets no limit. It calls
+	// Raise on each source that fired. It may return early, for no reason, and
+	// late; late means a longer gap between interrupts, no more. An error ends Run.
+	Sleep(d time.Duration) error
+	// Wake ends the Sleep that is under way or, if there is none, the next one.
+	// Any goroutine may call it.
+	Wake()
+}
+
+// Run drives the engine until ctx is done or the Sleeper fails, then masks every
+// source. It returns the cause of ctx, or the Sleeper's error. yield is called
+// when there was nothing to do just now, or when the loop had the CPU for a
+// slice: [OSYield] on a thread of its own, runtime.Gosched among goroutines.
+func (e *Engine) Run(ctx context.Context, sleeper Sleeper, yield func()) error {
+	if !e.running.CompareAndSwap(false, true) {
+		return fmt.Errorf("napi: run: %w", ErrRunning)
+	}
+	defer e.running.Store(false)
+	defer e.maskAll()
+
+	// Once Run has returned, the Sleeper may be closed: a Wake under way must
+	// be over by then.
+	woken := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		e.stopped.Store(true)
+		sleeper.Wake()
+		close(woken)
+	})
+	defer func() {
+		if !stop() {
+			<-woken
+		}
+		e.stopped.Store(false)
+	}()
+
+	for !e.stopped.Load() {
+		switch next := e.Turn(); next.Do {
+		case Yield:
+			yield()
+		case Sleep:
+			if err := sleeper.Sleep(next.For); err != nil {
+				return fmt.Errorf("napi: wait for interrupts: %w", err)
+			}
+		}
+	}
+	return context.Cause(ctx)
+}
