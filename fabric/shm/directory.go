@@ -1,0 +1,373 @@
+package shm
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/fabric"
+)
+
+// A fabric directory holds
+//
+//	fabric       the marker: {"exnet fabric": 1}, the format's version
+//	lock         held while a node attaches, so that of two nodes one is first
+//	node-7.lock  held by node 7 while it lives; its text says who that is
+//	node-7.sock  where node 7 listens
+//
+// The kernel drops the locks of dead processes: whatever a crash leaves is
+// taken over by the next node that attaches.
+const (
+	formatVersion = 1
+	markerFile    = "fabric"
+	lockFile      = "lock"
+	// attachPatience bounds how long an attachment waits for others that are
+	// attaching: it takes them milliseconds, unless one was stopped.
+	attachPatience = 3 * time.Second
+)
+
+// DefaultDir is the fabric directory when none is named: EXN_FABRIC, else
+// /run/exn for root, else exn in XDG_RUNTIME_DIR or in /tmp under the user's ID.
+func DefaultDir() string {
+	if d := os.Getenv("EXN_FABRIC"); d != "" {
+		return d
+	}
+	if os.Geteuid() == 0 {
+		return "/run/exn"
+	}
+	if d := os.Getenv("XDG_RUNTIME_DIR"); d != "" {
+		return filepath.Join(d, "exn")
+	}
+	return filepath.Join(os.TempDir(), "exn-"+strconv.Itoa(os.Geteuid()))
+}
+
+// A directory is an open fabric directory.
+type directory struct {
+	path   string
+	shared bool // a group may attach, not one user only
+}
+
+// openDirectory makes or checks the fabric directory.
+func openDirectory(path string) (*directory, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
+	if n := len(socketPath(path, fabric.MaxNodeID)); n > maxSocketPath {
+		return nil, fmt.Errorf("fabric directory %s: the path is %d bytes too long for sockets in it; choose a shorter one", path, n-maxSocketPath)
+	}
+	made := false
+	switch err := os.Mkdir(path, 0o700); {
+	case err == nil:
+		made = true
+	case !errors.Is(err, fs.ErrExist):
+		return nil, fmt.Errorf("fabric directory: %w", limitError(err))
+	}
+	d := &directory{path: path}
+	if err := d.checkOwner(); err != nil {
+		return nil, err
+	}
+	if err := d.checkMarker(); err != nil {
+		if made {
+			os.Remove(path) // fails if somebody else has moved in meanwhile, rightly
+		}
+		return nil, err
+	}
+	return d, nil
+}
+
+// maxSocketPath is the room in sockaddr_un.
+const maxSocketPath = 107
+
+func (d *directory) checkOwner() error {
+	var st unix.Stat_t
+	if err := unix.Stat(d.path, &st); err != nil {
+		return fmt.Errorf("fabric directory: %w", &fs.PathError{Op: "stat", Path: d.path, Err: err})
+	}
+	switch {
+	case st.Mode&unix.S_IFMT != unix.S_IFDIR:
+		return fmt.Errorf("fabric directory %s: is not a directory; name another", d.path)
+	case st.Mode&0o007 != 0:
+		return fmt.Errorf("fabric directory %s: mode %04o lets everyone in, and whoever gets in is trusted; chmod 0700 it (or 2770 for a group)", d.path, st.Mode&0o7777)
+	}
+	d.shared = st.Mode&0o070 == 0o070
+	if int(st.Uid) != os.Geteuid() && st.Uid != 0 && !d.shared {
+		return fmt.Errorf("fabric directory %s: belongs to uid %d, not to you; name your own with EXN_FABRIC, or have it shared with a group (chmod 2770)", d.path, st.Uid)
+	}
+	if err := unix.Access(d.path, unix.R_OK|unix.W_OK|unix.X_OK); err != nil {
+		return fmt.Errorf("fabric directory %s: %w; you must be its owner or in its group", d.path, err)
+	}
+	return nil
+}
+
+func (d *directory) checkMarker() error {
+	name := filepath.Join(d.path, markerFile)
+	text, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return d.adopt(name)
+	}
+	if err != nil {
+		return fmt.Errorf("fabric directory: %w", err)
+	}
+	var m struct {
+		Version *int `json:"exnet fabric"`
+	}
+	if err := json.Unmarshal(text, &m); err != nil || m.Version == nil {
+		return fmt.Errorf("fabric directory %s: its file %q is not a fabric's; name another directory", d.path, markerFile)
+	}
+	if *m.Version != formatVersion {
+		return fmt.Errorf("fabric directory %s: has format %d, this program speaks %d; use the same version of exnet everywhere, or another directory: %w", d.path, *m.Version, formatVersion, fabric.ErrVersion)
+	}
+	return nil
+}
+
+// adopt turns an empty directory into a fabric.
+func (d *directory) adopt(marker string) error {
+	entries, err := os.ReadDir(d.path)
+	if err != nil {
+		return fmt.Errorf("fabric directory: %w", err)
+	}
+	for _, e := range entries {
+		// Another node may be adopting the directory at this moment, or have done it.
+		if e.Name() != markerFile && !strings.HasPrefix(e.Name(), markerFile+".") {
+			if _, err := os.Stat(marker); err == nil {
+				return d.checkMarker()
+			}
+			return fmt.Errorf("fabric directory %s: holds %q but is no fabric; name an empty or new directory", d.path, e.Name())
+		}
+	}
+	f, err := os.CreateTemp(d.path, markerFile+".*")
+	if err != nil {
+		return fmt.Errorf("fabric directory: %w", limitError(err))
+	}
+	defer os.Remove(f.Name())
+	_, err = fmt.Fprintf(f, "{\"exnet fabric\": %d}\n", formatVersion)
+	err = errors.Join(err, f.Chmod(d.fileMode()), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), marker)
+	}
+	if err != nil {
+		return fmt.Errorf("fabric directory: %w", limitError(err))
+	}
+	return nil
+}
+
+func (d *directory) fileMode() fs.FileMode {
+	if d.shared {
+		return 0o660
+	}
+	return 0o600
+}
+
+func socketPath(dir string, id fabric.NodeID) string {
+	return filepath.Join(dir, fmt.Sprintf("node-%d.sock", id))
+}
+
+func (d *directory) socket(id fabric.NodeID) string { return socketPath(d.path, id) }
+
+func (d *directory) lockPath(id fabric.NodeID) string {
+	return filepath.Join(d.path, fmt.Sprintf("node-%d.lock", id))
+}
+
+// NodeInfo says who holds a node ID.
+type NodeInfo struct {
+	Node    fabric.NodeID `json:"node"`
+	PID     int           `json:"pid"` // in the holder's own PID namespace
+	Program string        `json:"program"`
+	UID     int           `json:"uid"`
+	Since   time.Time     `json:"since"`
+}
+
+func (i NodeInfo) String() string {
+	return fmt.Sprintf("pid %d (%s, uid %d) since %s", i.PID, i.Program, i.UID, i.Since.Format(time.DateTime))
+}
+
+// List names the nodes that live in a fabric directory, in ID order.
+func List(path string) ([]NodeInfo, error) {
+	if _, err := os.Stat(filepath.Join(path, markerFile)); err != nil { // looking makes no fabric
+		return nil, fmt.Errorf("fabric directory: %w; no node has attached there yet, or it is another one's name (EXN_FABRIC)", err)
+	}
+	d, err := openDirectory(path)
+	if err != nil {
+		return nil, err
+	}
+	ids, err := d.ids()
+	if err != nil {
+		return nil, err
+	}
+	live := []NodeInfo{}
+	for _, id := range ids {
+		if info, ok := d.holder(id); ok {
+			live = append(live, info)
+		}
+	}
+	return live, nil
+}
+
+// ids lists the node IDs that have a lock file, whether held or left behind.
+// Other files are nobody's business.
+func (d *directory) ids() ([]fabric.NodeID, error) {
+	entries, err := os.ReadDir(d.path)
+	if err != nil {
+		return nil, fmt.Errorf("fabric directory: %w", err)
+	}
+	var ids []fabric.NodeID
+	for _, e := range entries {
+		s, isNode := strings.CutPrefix(e.Name(), "node-")
+		s, isLock := strings.CutSuffix(s, ".lock")
+		n, err := strconv.ParseUint(s, 10, 16)
+		if isNode && isLock && err == nil && fabric.NodeID(n) <= fabric.MaxNodeID && strconv.Itoa(int(n)) == s {
+			ids = append(ids, fabric.NodeID(n))
+		}
+	}
+	sort.Slice(ids, func(a, b int) bool { return ids[a] < ids[b] })
+	return ids, nil
+}
+
+// holder reads who holds an ID; ok is false when nobody does.
+func (d *directory) holder(id fabric.NodeID) (NodeInfo, bool) {
+	f, err := os.OpenFile(d.lockPath(id), os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return NodeInfo{}, false
+	}
+	defer f.Close()
+	if !isLocked(f) {
+		return NodeInfo{}, false
+	}
+	info := NodeInfo{Node: id}
+	if text, err := os.ReadFile(d.lockPath(id)); err != nil || json.Unmarshal(text, &info) != nil {
+		info = NodeInfo{Program: "unknown"} // it is just writing its name
+	}
+	info.Node = id
+	return info, true
+}
+
+// lockAttach makes attachments happen one at a time.
+func (d *directory) lockAttach() (unlock func(), err error) {
+	f, err := d.openLock(filepath.Join(d.path, lockFile))
+	if err != nil {
+		return nil, fmt.Errorf("fabric directory: %w", limitError(err))
+	}
+	for end := time.Now().Add(attachPatience); ; time.Sleep(5 * time.Millisecond) {
+		err := tryLock(f)
+		if err == nil {
+			return func() { f.Close() }, nil
+		}
+		if !errors.Is(err, unix.EAGAIN) || time.Now().After(end) {
+			f.Close()
+			return nil, fmt.Errorf("fabric directory %s: another process has been attaching for %v (lsof %s tells which): %w", d.path, attachPatience, filepath.Join(d.path, lockFile), err)
+		}
+	}
+}
+
+// claim takes a node ID, or the lowest free one; the caller holds the attach
+// lock. The returned file is the ID: who closes it gives it up.
+func (d *directory) claim(want fabric.NodeID) (fabric.NodeID, *os.File, error) {
+	first, last := want, want
+	if want == fabric.NodeAny {
+		first, last = 0, fabric.MaxNodeID
+	}
+	for id := first; ; id++ {
+		f, err := d.openLock(d.lockPath(id))
+		if err != nil {
+			return 0, nil, fmt.Errorf("claim node %d: %w", id, limitError(err))
+		}
+		if err = tryLock(f); err == nil {
+			if f, err = d.own(id, f); err == nil {
+				err = d.sign(id, f)
+			}
+			return id, f, err
+		}
+		f.Close()
+		if !errors.Is(err, unix.EAGAIN) {
+			return 0, nil, fmt.Errorf("claim node %d: %w", id, err)
+		}
+		if id == last {
+			info, _ := d.holder(id)
+			return 0, nil, fmt.Errorf("node ID %d is taken by %v; choose another, or let the lowest free one be taken: %w", id, info, fabric.ErrInUse)
+		}
+	}
+}
+
+// openLock opens or makes a file for locking, with the directory's mode
+// whatever the umask says.
+func (d *directory) openLock(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, d.fileMode())
+	if err == nil {
+		f.Chmod(d.fileMode()) // fails where it is another user's, who has done it
+	}
+	return f, err
+}
+
+// own replaces the lock file of a dead node of another user by one of ours:
+// peers check that a node runs as the owner of its lock file. Nobody else can
+// claim the ID meanwhile, since the caller holds the attach lock.
+func (d *directory) own(id fabric.NodeID, f *os.File) (*os.File, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil || int(st.Uid) == os.Geteuid() {
+		return f, err
+	}
+	f.Close()
+	err := os.Remove(d.lockPath(id))
+	if err == nil {
+		if f, err = d.openLock(d.lockPath(id)); err == nil {
+			err = tryLock(f)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("claim node %d, which was another user's: %w", id, err)
+	}
+	return f, nil
+}
+
+// sign writes into the lock file who holds it, and removes what a dead holder left.
+func (d *directory) sign(id fabric.NodeID, f *os.File) error {
+	program, _ := os.Executable()
+	text, err := json.Marshal(NodeInfo{id, os.Getpid(), filepath.Base(program), os.Getuid(), time.Now().Truncate(time.Second)})
+	if err == nil {
+		err = errors.Join(f.Truncate(0), f.Chmod(d.fileMode()))
+	}
+	if err == nil {
+		_, err = f.WriteAt(append(text, '\n'), 0)
+	}
+	if err == nil {
+		if err = os.Remove(d.socket(id)); errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+	}
+	if err != nil {
+		d.abandon(id, f)
+		return fmt.Errorf("claim node %d: %w", id, limitError(err))
+	}
+	return nil
+}
+
+// abandon gives the ID up. The files go first, while the lock still keeps
+// others from taking the ID.
+func (d *directory) abandon(id fabric.NodeID, f *os.File) {
+	os.Remove(d.socket(id))
+	os.Remove(d.lockPath(id))
+	f.Close()
+}
+
+// tryLock locks a file for as long as it is open, or fails with EAGAIN. Open
+// file description locks can be asked for without being taken (isLocked), so
+// that listing nodes never makes an attachment fail.
+func tryLock(f *os.File) error {
+	l := unix.Flock_t{Type: unix.F_WRLCK}
+	return unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &l)
+}
+
+func isLocked(f *os.File) bool {
+	l := unix.Flock_t{Type: unix.F_RDLCK}
+	return unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &l) == nil && l.Type != unix.F_UNLCK
+}
