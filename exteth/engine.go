@@ -1,0 +1,346 @@
+package exteth
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"exnet/arp"
+	"exnet/fabric"
+	"exnet/mtu"
+)
+
+const (
+	// DefaultEager is four fragments, the most that is useful (EAG-1).
+	DefaultEager = 4 * Fragment
+	// DefaultMulticastEager covers an Ethernet frame of the usual size in 13
+	// messages; longer ones are cheaper to fetch, once for each member (MCS-2).
+	DefaultMulticastEager = 1514
+	// QueueFrames bounds the frames that wait for one peer.
+	QueueFrames = 64
+	// QueueTime bounds how long each of them waits.
+	QueueTime = time.Millisecond
+	// SoleQueueTime bounds it where nobody else is kept waiting: the only peer in
+	// use, until something times out. It is a few scheduling slices of a busy host, for
+	// which a receiver is not dead, and dropping would only make TCP slow down.
+	SoleQueueTime = 20 * time.Millisecond
+	// DefaultTimeout is how long an advert or a GET may stay without notification:
+	// ten scheduling delays of an overloaded host, a fifth of the second in which
+	// peers must recover.
+	DefaultTimeout = 200 * time.Millisecond
+	// ReassemblyTime is how long an incomplete eager frame is kept. Its pieces
+	// are sent together, except that the sender may wait QueueTime in between.
+	ReassemblyTime = 100 * time.Millisecond
+	// parkedNotifications bounds what is kept for transfers not entered yet.
+	parkedNotifications = 64
+	// batch is how many messages are polled at once: the default NAPI budget.
+	batch = 64
+)
+
+// Errors of Send. Each of them is counted. After ErrTooBig the buffer is still the
+// caller's, who can quote it in an ICMP error; after all others it is not.
+var (
+	// ErrFrame means that a frame is too short, too long or does not fit its
+	// virtio header.
+	ErrFrame = errors.New("exteth: bad frame")
+	// ErrTooBig means that the receiver's MTU is smaller; see [Engine.TooBig].
+	ErrTooBig = errors.New("exteth: frame too big for the receiver")
+	// ErrForeign means that the destination address is no other node of this fabric.
+	ErrForeign = errors.New("exteth: no node has this MAC address")
+	// ErrNoNode means that the destination node is not attached or speaks
+	// another version.
+	ErrNoNode = errors.New("exteth: node cannot be reached")
+	// ErrDropped means that the peer, or the fabric, had no room for too long.
+	ErrDropped = errors.New("exteth: frame dropped")
+)
+
+// A Frame is a received frame. It and its data are valid during the call only.
+type Frame struct {
+	From fabric.NodeID
+	VNet VNet
+	// Rendezvous tells that the frame was fetched; else it came in messages.
+	Rendezvous bool
+	// Header is a private copy of the MAC header. Data is the whole frame. It may
+	// be the sender's memory: a hostile sender can change it at any moment, so
+	// read each byte once.
+	Header [mtu.MACHeader]byte
+	Data   []byte
+}
+
+// Destination returns the destination MAC address.
+func (f *Frame) Destination() arp.MAC { return arp.MAC(f.Header[:6]) }
+
+// EtherType returns the type field.
+func (f *Frame) EtherType() uint16 { return uint16(f.Header[12])<<8 | uint16(f.Header[13]) }
+
+// Config says how an engine works. Zero values mean the defaults, except Receive.
+type Config struct {
+	// Receive takes a frame. An error means that it did not, which is counted.
+	Receive func(*Frame) error
+	// Accept is the receive-side filter for frames to groups, such as
+	// multicast.Membership.Accept. Without it all are taken.
+	Accept func(arp.MAC) bool
+
+	VELO, RMA           fabric.VPID // the same on all nodes of a fabric
+	VELOIRQ, RMAIRQ     fabric.PortInterrupts
+	Prefix              arp.Prefix
+	Promiscuous         bool // take unicast frames for other MAC addresses, too
+	MTU                 mtu.Link
+	Caps                Caps // what Receive takes; none by default
+	Eager               int  // longest eager frame, inclusive
+	MulticastEager      int
+	Copy                bool // GET into a buffer also where the peer's memory is mapped
+	Buffers, BufferSize int
+	Timeout             time.Duration
+	Instance            uint64 // random by default
+}
+
+func (c *Config) setDefaults() error {
+	def := func(v *int, d int) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	if c.Prefix == (arp.Prefix{}) {
+		c.Prefix = arp.DefaultPrefix
+	}
+	if c.MTU == 0 {
+		c.MTU = mtu.DefaultLink
+	}
+	def(&c.Eager, DefaultEager)
+	def(&c.MulticastEager, DefaultMulticastEager)
+	def(&c.Buffers, DefaultBuffers)
+	const page = 4096
+	def(&c.BufferSize, max(DefaultBufferSize, (Headroom+int(c.MTU)+page-1)/page*page))
+	if c.Timeout == 0 {
+		c.Timeout = DefaultTimeout
+	}
+	for c.Instance == 0 {
+		c.Instance = rand.Uint64()
+	}
+	if _, err := mtu.CheckLink(int(c.MTU)); err != nil {
+		return fmt.Errorf("exteth: %w", err)
+	}
+	switch {
+	case c.Receive == nil:
+		return errors.New("exteth: Config.Receive is missing")
+	case c.Eager < 0 || c.Eager > MaxEager:
+		return fmt.Errorf("exteth: eager threshold %d: choose 1 to %d bytes: %w", c.Eager, MaxEager, mtu.ErrRange)
+	case c.MulticastEager < 0 || c.MulticastEager > MaxMulticastEager:
+		return fmt.Errorf("exteth: eager threshold %d of multicast: choose 1 to %d bytes: %w", c.MulticastEager, MaxMulticastEager, mtu.ErrRange)
+	case c.Buffers < 4 || c.Buffers > fabric.Windows/4:
+		return fmt.Errorf("exteth: %d buffers: choose 4 to %d, each is a window of the fabric: %w", c.Buffers, fabric.Windows/4, mtu.ErrRange)
+	case c.BufferSize < Headroom+int(c.MTU):
+		return fmt.Errorf("exteth: buffers of %d bytes: MTU %d needs %d: %w", c.BufferSize, c.MTU, Headroom+int(c.MTU), mtu.ErrRange)
+	}
+	return c.Prefix.Check()
+}
+
+// An Engine is one node's end of EXT-Eth. See the package comment.
+type Engine struct {
+	cfg     Config
+	node    fabric.Node
+	self    fabric.NodeID
+	mac     arp.MAC
+	velo    fabric.VELO
+	rma     fabric.RMA
+	inPlace fabric.InPlace // nil: fetch into sinks
+	stats   Statistics
+
+	peers peerTable
+	busy  []*peer // those with something that has a time
+
+	tx     *pool
+	sinks  *pool // made when the first is needed
+	sent   *matcher[sentFrame]
+	gets   *matcher[pendingGet]
+	active int // peers with frames under way
+
+	multicastWaiting int    // frames to groups in the peers' queues
+	multicastNumber  uint16 // of the next frame sent to a group eagerly
+
+	messages      [batch]fabric.Message
+	notifications [batch]fabric.Notification
+	scratch       [Fragment]byte
+	frame         Frame
+	small         [][]byte // free buffers of frames in order queues
+
+	// The GET whose sink is useSource.
+	use struct {
+		f        func([]byte) error
+		peer     *peer
+		advert   advert
+		gathered []byte
+		buffer   []byte
+		done     bool
+	}
+	get fabric.RMADescriptor
+}
+
+// New opens the ports of the node and says hello to the others.
+func New(node fabric.Node, cfg Config) (_ *Engine, err error) {
+	if err := cfg.setDefaults(); err != nil {
+		return nil, err
+	}
+	e := &Engine{
+		cfg:  cfg,
+		node: node,
+		self: node.ID(),
+		mac:  cfg.Prefix.MAC(node.ID()),
+		sent: newMatcher[sentFrame](4*cfg.Buffers, parkedNotifications),
+		gets: newMatcher[pendingGet](cfg.Buffers, parkedNotifications),
+	}
+	e.use.f = e.useSource
+	if e.velo, err = node.OpenVELO(cfg.VELO, cfg.VELOIRQ); err != nil {
+		return nil, fmt.Errorf("exteth: VELO port %d: %w", cfg.VELO, err)
+	}
+	if e.rma, err = node.OpenRMA(cfg.RMA, cfg.RMAIRQ); err != nil {
+		_ = e.velo.Close()
+		return nil, fmt.Errorf("exteth: RMA port %d: %w", cfg.RMA, err)
+	}
+	if e.tx, err = newPool(node, e.rma, cfg.Buffers, cfg.BufferSize, fabric.RemoteRead); err != nil {
+		_ = e.velo.Close()
+		_ = e.rma.Close()
+		return nil, err
+	}
+	if !cfg.Copy {
+		e.inPlace, _ = e.rma.(fabric.InPlace)
+	}
+	for _, n := range node.Peers() {
+		e.greet(e.peer(n), false)
+	}
+	return e, nil
+}
+
+// Close closes the ports and gives the buffers back. Frames under way are lost.
+func (e *Engine) Close() error {
+	errV := e.velo.Close()
+	e.tx.close()
+	if e.sinks != nil {
+		e.sinks.close()
+	}
+	return errors.Join(errV, e.rma.Close())
+}
+
+// Statistics returns the counters.
+func (e *Engine) Statistics() *Statistics { return &e.stats }
+
+// MAC returns the engine's own address.
+func (e *Engine) MAC() arp.MAC { return e.mac }
+
+// MTU returns the MTU of this node.
+func (e *Engine) MTU() mtu.Link { return e.cfg.MTU }
+
+// Borrow returns a free buffer, or nil when all are under way.
+func (e *Engine) Borrow() *Buffer { return e.tx.take() }
+
+// Return gives a borrowed buffer back unused.
+func (e *Engine) Return(b *Buffer) { e.tx.release(b) }
+
+// Blocked reports that reading more frames to send is useless now: no buffer is
+// free, or the only peer in use is at its bound and has not stalled. It ends by a
+// notification or a message, or when Next says so.
+func (e *Engine) Blocked() bool {
+	if len(e.tx.free) == 0 {
+		return true
+	}
+	if e.active != 1 {
+		return false
+	}
+	for _, p := range e.busy {
+		if p.active {
+			return p.queue.n > 0 && !p.stalled
+		}
+	}
+	return false
+}
+
+// NodeEvent says that a node joined or left. fabric.Node.Watch, to be called before
+// New so that no node is missed, tells it on another goroutine: hand it over.
+func (e *Engine) NodeEvent(ev fabric.Event, now time.Duration) {
+	p := e.peer(ev.Node)
+	if ev.Joined {
+		e.greet(p, false)
+		return
+	}
+	e.reset(p, TXNodeLeft, RXNodeLeft)
+	e.peers.delete(ev.Node)
+	e.settle(p)
+}
+
+// Advance sends what waited and ends what took too long. Call it after polling,
+// and when Next says so.
+func (e *Engine) Advance(now time.Duration) {
+	if len(e.tx.limbo) > 0 {
+		e.tx.revive()
+	}
+	if e.sinks != nil && len(e.sinks.limbo) > 0 {
+		e.sinks.revive()
+	}
+	for {
+		_, s, ok := e.sent.expire(now)
+		if !ok {
+			break
+		}
+		e.stats.count(TXTimeout)
+		s.peer.window, s.peer.stalled = 1, true
+		e.tx.poison(s.buffer)
+		e.ended(s)
+	}
+	for {
+		_, g, ok := e.gets.expire(now)
+		if !ok {
+			break
+		}
+		e.stats.count(RXTimeout)
+		e.failGet(g)
+		e.deliver(g.peer, now)
+	}
+	for i := 0; i < len(e.busy); {
+		p := e.busy[i]
+		e.advancePeer(p, now)
+		if p.hasTime() {
+			i++
+			continue
+		}
+		last := len(e.busy) - 1
+		e.busy[i] = e.busy[last]
+		e.busy[last] = nil
+		e.busy = e.busy[:last]
+		p.busy = false
+	}
+}
+
+func (e *Engine) advancePeer(p *peer, now time.Duration) {
+	if p.greeting != greetNone {
+		e.greet(p, p.greeting == greetAnswer)
+	}
+	e.flush(p, now)
+	e.deliver(p, now)
+	for _, a := range []*assembly{&p.unicast, &p.multicast} {
+		if a.active && now-a.since >= ReassemblyTime {
+			a.active = false
+			e.stats.count(RXReassemblyExpired)
+		}
+	}
+}
+
+// Next returns how long after now Advance is due at the latest; ok is false when
+// only a message or a notification can bring work.
+func (e *Engine) Next(now time.Duration) (wait time.Duration, ok bool) {
+	at := time.Duration(1<<63 - 1)
+	if t, ok := e.sent.next(); ok {
+		at = min(at, t)
+	}
+	if t, ok := e.gets.next(); ok {
+		at = min(at, t)
+	}
+	if len(e.tx.limbo) > 0 || e.sinks != nil && len(e.sinks.limbo) > 0 {
+		at = min(at, now+QueueTime)
+	}
+	for _, p := range e.busy {
+		at = min(at, e.nextOf(p, now))
+	}
+	return max(0, at-now), at != 1<<63-1
+}

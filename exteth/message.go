@@ -1,0 +1,174 @@
+package exteth
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"exnet/fabric"
+	"exnet/mtu"
+)
+
+// The messages between two nodes are VELO messages whose message type tag (MTT)
+// says what they are (EAG-3). Numbers are little endian.
+//
+//	FRAG, FRAG_LAST  a piece of a frame; the user tag is its index, 0..63. With the
+//	                 VNET bit, index 0 starts with a 10-byte virtio header. In a
+//	                 multicast, which may lose messages, a 16-bit number of the
+//	                 frame stands in front of each piece.
+//	GET_INFO         the advert of a frame: fetch it
+//	GET_NACK         the receiver will not fetch an advertised frame
+//	HELLO            version, capabilities and MTU of the sender
+const (
+	tagFrag     = 1
+	tagFragLast = 2
+	tagGetInfo  = 3
+	tagGetNack  = 4
+	tagHello    = 5
+
+	tagVNet = 1 << 3 // added to FRAG and FRAG_LAST
+)
+
+const (
+	// Fragment is the payload of an eager fragment (EAG-1).
+	Fragment = fabric.VELOMaxPayload
+	// maxFragments is what the 6 bits of the user tag can number.
+	maxFragments = 1 << 6
+	// numberLen is the frame number in front of multicast fragments.
+	numberLen = 2
+
+	// MaxEager is the longest frame that can be sent eagerly, with its virtio header.
+	MaxEager = maxFragments*Fragment - mtu.VNetHeader
+	// MaxMulticastEager is the same for multicast.
+	MaxMulticastEager = maxFragments * (Fragment - numberLen)
+)
+
+// An advert tells a receiver where a frame can be fetched. The virtio header
+// travels with it, so that the limit of one RMA transaction is the frame's alone
+// (RDV-2).
+type advert struct {
+	source fabric.NLA
+	length int
+	vnet   VNet
+}
+
+const advertLen = 8 + 4 + mtu.VNetHeader
+
+func (a *advert) append(b []byte) []byte {
+	b = binary.LittleEndian.AppendUint64(b, uint64(a.source))
+	b = binary.LittleEndian.AppendUint32(b, uint32(a.length))
+	return a.vnet.append(b)
+}
+
+func parseAdvert(b []byte) (a advert, ok bool) {
+	if len(b) != advertLen {
+		return advert{}, false
+	}
+	a.source = fabric.NLA(binary.LittleEndian.Uint64(b))
+	length := binary.LittleEndian.Uint32(b[8:])
+	a.vnet = parseVNet(b[12:])
+	a.length = int(length)
+	return a, length >= mtu.MACHeader && length <= uint32(mtu.MaxFrame)
+}
+
+// A nack names the advert by its source and length.
+type nack struct {
+	source fabric.NLA
+	length int
+}
+
+const nackLen = 8 + 4
+
+func (n *nack) append(b []byte) []byte {
+	b = binary.LittleEndian.AppendUint64(b, uint64(n.source))
+	return binary.LittleEndian.AppendUint32(b, uint32(n.length))
+}
+
+func parseNack(b []byte) (n nack, ok bool) {
+	if len(b) != nackLen {
+		return nack{}, false
+	}
+	n.source = fabric.NLA(binary.LittleEndian.Uint64(b))
+	length := binary.LittleEndian.Uint32(b[8:])
+	n.length = int(length)
+	return n, length >= 1 && length <= uint32(mtu.MaxFrame)
+}
+
+// Version is the version of this protocol. Nodes of different versions exchange
+// no frames, and say so.
+const Version = 1
+
+// A hello is what a node says of itself, when it starts and in answer to another's.
+type hello struct {
+	version  uint8
+	answer   bool // no answer wanted
+	caps     Caps
+	mtu      mtu.Link
+	instance uint64 // tells a restarted engine from the one before
+}
+
+const helloLen = 1 + 1 + 2 + 4 + 8
+
+func (h *hello) append(b []byte) []byte {
+	flags := uint8(0)
+	if h.answer {
+		flags = 1
+	}
+	b = append(b, h.version, flags)
+	b = binary.LittleEndian.AppendUint16(b, uint16(h.caps))
+	b = binary.LittleEndian.AppendUint32(b, uint32(h.mtu))
+	return binary.LittleEndian.AppendUint64(b, h.instance)
+}
+
+// parseHello accepts longer messages of other versions: the version must be readable.
+func parseHello(b []byte) (h hello, ok bool) {
+	if len(b) < helloLen {
+		return hello{}, false
+	}
+	h = hello{
+		version:  b[0],
+		answer:   b[1]&1 == 1,
+		caps:     Caps(binary.LittleEndian.Uint16(b[2:])),
+		instance: binary.LittleEndian.Uint64(b[8:]),
+	}
+	link := binary.LittleEndian.Uint32(b[4:])
+	h.mtu = mtu.Link(link)
+	return h, link >= uint32(mtu.MinIPv4) && link <= uint32(mtu.MaxLink)
+}
+
+// Caps are the virtio features that a receiver takes; what it does not take the
+// sender completes in software.
+type Caps uint16
+
+// The capabilities.
+const (
+	CapChecksum Caps = 1 << iota // partial checksums
+	CapTSO4                      // TCP super-packets over IPv4
+	CapTSO6                      // TCP super-packets over IPv6
+	CapECN                       // TCP super-packets with CWR set
+	CapUSO                       // UDP super-packets
+	capsEnd
+
+	// CapAll is everything this version knows.
+	CapAll = capsEnd - 1
+)
+
+var capNames = [...]string{"csum", "tso4", "tso6", "ecn", "uso"}
+
+func (c Caps) String() string {
+	s := ""
+	for i, name := range capNames {
+		if c>>i&1 == 1 {
+			if s != "" {
+				s += "+"
+			}
+			s += name
+		}
+	}
+	if c >= capsEnd {
+		s += fmt.Sprintf("+%#x", uint16(c&^CapAll))
+	}
+	if s == "" {
+		return "none"
+	}
+	return s
+}
