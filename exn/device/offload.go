@@ -1,0 +1,78 @@
+package device
+
+import (
+	"fmt"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/exteth"
+)
+
+// checkOffloads refuses what the kernel would refuse without a reason.
+func checkOffloads(o exteth.Caps) error {
+	const tso = exteth.CapTSO4 | exteth.CapTSO6
+	switch {
+	case o&^exteth.CapAll != 0:
+		return fmt.Errorf("offloads %v: there are only %v: %w", o, exteth.CapAll, ErrConfig)
+	case o != 0 && o&exteth.CapChecksum == 0:
+		return fmt.Errorf("offloads %v: super-packets come with partial checksums; add csum: %w", o, ErrConfig)
+	case o&exteth.CapECN != 0 && o&tso == 0:
+		return fmt.Errorf("offloads %v: ecn is about TCP super-packets; add tso4 or tso6: %w", o, ErrConfig)
+	}
+	return nil
+}
+
+// offloadFlags are the argument of TUNSETOFFLOAD. To Linux, USO4 and USO6 mean
+// something together only.
+func offloadFlags(o exteth.Caps) (flags int) {
+	for _, f := range []struct {
+		cap   exteth.Caps
+		flags int
+	}{
+		{exteth.CapChecksum, unix.TUN_F_CSUM},
+		{exteth.CapTSO4, unix.TUN_F_TSO4},
+		{exteth.CapTSO6, unix.TUN_F_TSO6},
+		{exteth.CapECN, unix.TUN_F_TSO_ECN},
+		{exteth.CapUSO, unix.TUN_F_USO4 | unix.TUN_F_USO6},
+	} {
+		if o&f.cap != 0 {
+			flags |= f.flags
+		}
+	}
+	return flags
+}
+
+// setOffloads asks the kernel for offloads and returns those that it has: before
+// Linux 6.2 it has no USO.
+func setOffloads(fd int, o exteth.Caps) (exteth.Caps, error) {
+	if err := checkOffloads(o); err != nil {
+		return 0, err
+	}
+	err := unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, offloadFlags(o))
+	if err == unix.EINVAL && o&exteth.CapUSO != 0 {
+		o &^= exteth.CapUSO
+		err = unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, offloadFlags(o))
+	}
+	if err != nil {
+		return 0, fmt.Errorf("offloads %v: %w", o, err)
+	}
+	return o, nil
+}
+
+// ParseOffloads reads a list such as "csum,tso": tso is tso4, tso6 and ecn, all
+// is everything, none is nothing.
+func ParseOffloads(s string) (o exteth.Caps, err error) {
+	known := map[string]exteth.Caps{"all": exteth.CapAll, "none": 0, "tso": exteth.CapTSO4 | exteth.CapTSO6 | exteth.CapECN}
+	for c := exteth.CapChecksum; c < exteth.CapAll; c <<= 1 {
+		known[c.String()] = c
+	}
+	for name := range strings.SplitSeq(s, ",") {
+		c, ok := known[strings.TrimSpace(name)]
+		if !ok {
+			return 0, fmt.Errorf("offload %q: there are csum, tso (tso4, tso6, ecn) and uso, or all, or none: %w", name, ErrConfig)
+		}
+		o |= c
+	}
+	return o, checkOffloads(o)
+}

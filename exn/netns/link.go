@@ -1,0 +1,103 @@
+package netns
+
+import (
+	"fmt"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// End is one end of a link.
+type End struct {
+	NS   *NS
+	Link string   // the name of the interface
+	MTU  int      // 0 for the kernel's choice, 1500
+	Addr []string // addresses with their prefix lengths
+}
+
+// Veth joins two namespaces by a pair of virtual Ethernet interfaces, both up.
+// Their addresses can be used at once: there is no duplicate address detection.
+func Veth(a, b End) error {
+	err := a.NS.Do(func() error {
+		pair := netlink.NewVeth(netlink.LinkAttrs{Name: a.Link, MTU: a.MTU})
+		pair.PeerName = b.Link
+		pair.PeerMTU = uint32(b.MTU)
+		pair.PeerNamespace = netlink.NsFd(b.NS.Fd())
+		if err := netlink.LinkAdd(pair); err != nil {
+			return fmt.Errorf("cannot join %q and %q: %w", a.Link, b.Link, err)
+		}
+		return nil
+	})
+	for _, end := range []End{a, b} {
+		if err == nil {
+			err = end.NS.Do(end.setUp)
+		}
+	}
+	return err
+}
+
+func (e End) setUp() error {
+	if err := up(e.Link); err != nil {
+		return err
+	}
+	for _, addr := range e.Addr {
+		if err := address(e.Link, addr); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Configure brings an interface that is in its namespace up and gives it its
+// MTU and addresses.
+func Configure(e End) error {
+	return e.NS.Do(func() error {
+		if e.MTU > 0 {
+			link, err := find(e.Link)
+			if err != nil {
+				return err
+			}
+			if err := netlink.LinkSetMTU(link, e.MTU); err != nil {
+				return fmt.Errorf("cannot give %q the MTU %d: %w", e.Link, e.MTU, err)
+			}
+		}
+		return e.setUp()
+	})
+}
+
+// up brings an interface of the calling thread's namespace up.
+func up(name string) error {
+	link, err := find(name)
+	if err != nil {
+		return err
+	}
+	if err := netlink.LinkSetUp(link); err != nil {
+		return fmt.Errorf("cannot bring %q up: %w", name, err)
+	}
+	return nil
+}
+
+// address gives an interface an address that is usable at once.
+func address(name, prefix string) error {
+	addr, err := netlink.ParseAddr(prefix)
+	if err != nil {
+		return fmt.Errorf("address %q of %q: %w", prefix, name, err)
+	}
+	link, err := find(name)
+	if err != nil {
+		return err
+	}
+	addr.Flags = unix.IFA_F_NODAD
+	if err := netlink.AddrAdd(link, addr); err != nil {
+		return fmt.Errorf("cannot give %q the address %s: %w", name, prefix, err)
+	}
+	return nil
+}
+
+func find(name string) (netlink.Link, error) {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return nil, fmt.Errorf("no interface %q: %w", name, err)
+	}
+	return link, nil
+}
