@@ -1,0 +1,149 @@
+package exn
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"exnet/exn/device"
+	"exnet/exteth"
+	"exnet/fabric"
+	"exnet/fabric/shm"
+	"exnet/mtu"
+	"exnet/napi"
+)
+
+// A steadyDevice passes the same packet as often as it is told to, and allocates nothing.
+type steadyDevice struct {
+	fakeDevice
+	packet   []byte
+	vnet     exteth.VNet
+	left     int
+	received int
+}
+
+func (d *steadyDevice) Read(b []byte) (int, exteth.VNet, error) {
+	if d.left == 0 {
+		return 0, exteth.VNet{}, device.ErrEmpty
+	}
+	d.left--
+	return copy(b, d.packet), d.vnet, nil
+}
+
+func (d *steadyDevice) Write([]byte, exteth.VNet) error {
+	d.received++
+	return nil
+}
+
+// handDriven opens two interfaces on shared memory whose loops the test turns itself.
+func handDriven(t testing.TB) (i [2]*Interface, d [2]*steadyDevice) {
+	t.Helper()
+	dir := t.TempDir()
+	for k := range i {
+		node, err := shm.Attach(shm.Config{Dir: dir + "/fabric", Node: fabric.NodeID(k + 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d[k] = &steadyDevice{fakeDevice: fakeDevice{mtu: int(mtu.MaxTUN), caps: exteth.CapAll, adopted: true}}
+		// A neighbour of another family is no difference to the fast path.
+		if i[k], err = Open(Config{Node: node, Addresses: []netip.Prefix{netip.PrefixFrom(addr4(k), 24)}}, d[k]); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = i[k].Close()
+			_ = node.Close()
+		})
+		i[k].cancel = func(err error) { t.Error(err) }
+		i[k].engine.SetBusyPoll(napi.Forever)
+		i[k].claimAll(i[k].clock())
+	}
+	for k := range i { // resolve each other
+		d[k].packet, d[k].left = udp(addr4(k), addr4(1-k), 10, 0), 1
+	}
+	for d[0].received == 0 || d[1].received == 0 || i[0].cache.Len() == 0 || i[1].cache.Len() == 0 {
+		turn(i[0])
+		turn(i[1])
+		time.Sleep(10 * time.Microsecond) // netstack's timers
+	}
+	return i, d
+}
+
+// deliver moves n packets from the first to the second: no more than there is room
+// for, since what waits for room is dropped if this process loses its CPU for long.
+// What is lost for the same reason on the way, by a time-out, is sent again; so is
+// what had to wait for a resolution that was given up.
+func deliver(i [2]*Interface, d [2]*steadyDevice, n int) {
+	const idleTurns, again, patience = 1000, time.Second, 30 * time.Second
+	d[0].left = n
+	d[0].notify()
+	end, turns := d[1].received+n, 0
+	var idle, sent time.Time // since when nothing arrived, and when it was last sent
+	for before := d[1].received; d[1].received < end; {
+		turn(i[0])
+		turn(i[1])
+		if d[1].received != before {
+			before, turns = d[1].received, 0
+			continue
+		}
+		if turns++; turns < idleTurns {
+			continue
+		}
+		time.Sleep(10 * time.Microsecond) // netstack's timers
+		now := time.Now()
+		if turns == idleTurns {
+			idle, sent = now, now
+		}
+		if now.Sub(idle) > patience {
+			panic(fmt.Sprintf("%d packets are missing: %+v\n%+v", end-d[1].received, i[0].Snapshot(), i[1].Snapshot()))
+		}
+		if now.Sub(sent) > again && d[0].left == 0 {
+			sent = now
+			d[0].left = end - d[1].received
+			d[0].notify()
+		}
+	}
+}
+
+// turn does what the loop does, but never sleeps.
+func turn(i *Interface) {
+	if i.engine.Turn().Do == napi.Sleep {
+		_ = (*timedSleeper)(i).Sleep(0)
+	}
+}
+
+// burst is how many packets of four messages VELO has room for.
+const burst = 12
+
+// The fast path allocates nothing, eager or rendezvous.
+func TestAllocFastPath(t *testing.T) {
+	i, d := handDriven(t)
+	for _, n := range []int{64, 400, 1472, 60000} {
+		d[0].packet = udp(addr4(0), addr4(1), n, 1)
+		for range 50 {
+			deliver(i, d, burst)
+		}
+		if per := testing.AllocsPerRun(200, func() { deliver(i, d, burst) }); per > 0 {
+			t.Errorf("%d bytes: %v allocations for %d packets", n, per, burst)
+		}
+	}
+	d[0].vnet = exteth.VNet{Flags: exteth.NeedsChecksum, GSO: exteth.GSOUDP, GSOSize: 1400, CsumStart: 20, CsumOffset: 6}
+	if per := testing.AllocsPerRun(200, func() { deliver(i, d, burst) }); per > 0 {
+		t.Errorf("super-packets: %v allocations for %d", per, burst)
+	}
+}
+
+func BenchmarkDeliver(b *testing.B) {
+	for _, n := range []int{64, 1472, 60000} {
+		b.Run(map[int]string{64: "eager", 1472: "rendezvous", 60000: "long"}[n], func(b *testing.B) {
+			i, d := handDriven(b)
+			d[0].packet = udp(addr4(0), addr4(1), n, 1)
+			deliver(i, d, burst)
+			b.ReportAllocs()
+			for b.Loop() {
+				deliver(i, d, burst)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*burst), "ns/packet")
+		})
+	}
+}

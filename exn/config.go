@@ -1,0 +1,140 @@
+package exn
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"exnet/arp"
+	"exnet/exteth"
+	"exnet/fabric"
+	"exnet/napi"
+)
+
+// Config says how an interface works. The zero value of everything but Node is the
+// default. What the device decides (name, MTU, offloads, TUN or TAP) is not here.
+type Config struct {
+	// Node is the attachment to the fabric. It stays its owner's, who closes it
+	// after the interface.
+	Node fabric.Node
+
+	// Addresses are the interface's addresses with their prefix lengths. The kernel
+	// has them, too: setting them there is the business of who opened the device.
+	// The IPv6 link-local address of the node is added. On a TAP they are only
+	// probed and announced, and may be left out (DHCP).
+	Addresses []netip.Prefix
+
+	// Routes tell the next hop of what is behind another node. Everything else is
+	// taken to be on the link. On a TAP they are the kernel's own business.
+	Routes []Route
+
+	Prefix arp.Prefix // of MAC addresses; all nodes of a fabric have the same
+
+	Mode     napi.Mode
+	BusyPoll time.Duration // after the last work; 0: napi.DefaultBusyPoll, negative: none
+
+	// Budgets of one poll of each source; 0: napi.DefaultBudget.
+	VELOBudget, RMABudget, DeviceBudget int
+
+	ITR napi.ITR // of the VELO and the RMA interrupt, each
+
+	Eager          int  // longest eager frame; 0: exteth.DefaultEager
+	MulticastEager int  // the same to groups; 0: exteth.DefaultMulticastEager
+	Copy           bool // GET into a buffer also where the peer's memory is mapped
+	Buffers        int  // 0: exteth.DefaultBuffers
+	AllMulticast   bool // take all multicast, whatever was joined
+
+	Log *slog.Logger // nil: none
+}
+
+// A Route says that a destination is reached by a gateway on the link.
+type Route struct {
+	Destination netip.Prefix
+	Gateway     netip.Addr
+}
+
+// Errors of Open and Run.
+var (
+	// ErrConfig is wrapped by every error about a setting.
+	ErrConfig = errors.New("exn: bad configuration")
+	// ErrConflict means that another node uses one of the addresses; see [ConflictError].
+	ErrConflict = errors.New("exn: address in use by another node")
+	// ErrFabric means that the attachment to the fabric ended.
+	ErrFabric = errors.New("exn: the fabric is gone")
+	// ErrClosed means that the interface was closed.
+	ErrClosed = errors.New("exn: the interface is closed")
+)
+
+// A ConflictError says who uses an address.
+type ConflictError struct {
+	Addr  netip.Addr
+	Rival arp.MAC       // zero for IPv6, of which netstack does not tell it
+	Node  fabric.NodeID // of the rival, if Known
+	Known bool
+}
+
+func (e *ConflictError) Error() string {
+	who := e.Rival.String()
+	switch {
+	case e.Known:
+		who = fmt.Sprintf("node %d (%s)", e.Node, who)
+	case e.Rival == arp.MAC{}:
+		who = "another node"
+	}
+	return fmt.Sprintf("exn: address %s is in use by %s: choose another, or stop that node", e.Addr, who)
+}
+
+func (e *ConflictError) Unwrap() error { return ErrConflict }
+
+func (c *Config) setDefaults() error {
+	if c.Node == nil {
+		return fmt.Errorf("%w: no node: attach to a fabric first", ErrConfig)
+	}
+	if c.Prefix == (arp.Prefix{}) {
+		c.Prefix = arp.DefaultPrefix
+	}
+	switch {
+	case c.BusyPoll == 0:
+		c.BusyPoll = napi.DefaultBusyPoll
+	case c.BusyPoll < 0:
+		c.BusyPoll = 0
+	}
+	for _, b := range []*int{&c.VELOBudget, &c.RMABudget, &c.DeviceBudget} {
+		if *b == 0 {
+			*b = napi.DefaultBudget
+		}
+	}
+	if c.Eager == 0 {
+		c.Eager = exteth.DefaultEager
+	}
+	if c.MulticastEager == 0 {
+		c.MulticastEager = exteth.DefaultMulticastEager
+	}
+	if c.Buffers == 0 {
+		c.Buffers = exteth.DefaultBuffers
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	for _, a := range c.Addresses {
+		if err := checkAddress(a); err != nil {
+			return err
+		}
+	}
+	for _, r := range c.Routes {
+		if !r.Destination.IsValid() || !r.Gateway.IsValid() || r.Destination.Addr().Is4() != r.Gateway.Is4() {
+			return fmt.Errorf("%w: route %v via %v: want a prefix and a gateway of the same family", ErrConfig, r.Destination, r.Gateway)
+		}
+	}
+	return nil
+}
+
+func checkAddress(p netip.Prefix) error {
+	a := p.Addr()
+	if !p.IsValid() || a.Is4In6() || a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() {
+		return fmt.Errorf("%w: address %v: want a unicast address with its prefix length, such as 10.2.0.8/24", ErrConfig, p)
+	}
+	return nil
+}

@@ -1,0 +1,75 @@
+// Package exn is the network interface of a node: exn0. It moves packets between
+// a TUN or TAP device of the kernel and the fabric, by way of EXT-Eth, so that
+// every program runs over the fabric unchanged (SPEC DRV, NAP, ITR, STA).
+//
+//	dev, err := device.Open(…)
+//	i, err := exn.Open(exn.Config{Node: node, Addresses: …}, dev)
+//	err = i.Run(ctx)     // on a thread of its own, until ctx is done
+//	i.Close()
+//
+// To the host, exn0 is an Ethernet-like link to all other nodes: no hop is added,
+// TTL, fragments and options cross unchanged, and the kernel owns the addresses and
+// answers for them.
+//
+// # Theory of operation
+//
+//	                 one locked thread, four sources
+//	        ┌──────────────────────────────────────────────┐
+//	kernel  │ device  ── Read ──► next hop ──► node ──► Send │  fabric
+//	 ◄────► │ velo    ◄─ Write ── frame, where it lies ◄──── │ ◄────►
+//	exn0    │ rma     ◄─ buffers free again, fetched frames  │
+//	        │ mailbox ◄─ netstack's frames, events, timers   │
+//	        └──────────────▲───────────────────────────────┘
+//	                       │ ARP, ND
+//	                   netstack, beside the path
+//
+// Data path. The loop polls each source for at most its budget, in turns (package
+// napi). A packet is read straight into a buffer that its receiver fetches from,
+// and written from where the sender has it: no copy in user space. Its virtio
+// header crosses with it, so super-packets stay whole and checksums partial; what a
+// receiver cannot take, EXT-Eth completes. While EXT-Eth has no room for the only
+// peer in use, the device is not read: packets wait in the kernel's queue, which
+// tells their senders. One peer among others that is slow has its packets dropped
+// instead. After the last work the loop polls on for the busy-poll window, yielding
+// the CPU each time; then it arms the interrupts, looks again, and sleeps in ppoll.
+//
+// Resolution. On a TUN the kernel resolves nothing: it sends IP packets. netstack
+// does: it holds the addresses for ARP, neighbour discovery and duplicate address
+// detection alone, and sees nothing else; its neighbour table feeds arp.Cache, in
+// which the data path finds the node of the next hop. A packet whose neighbour is not
+// known waits, whole; if none is found, its sender gets the ICMP error that a host
+// gives itself. What is too big for its receiver comes back as ICMP "too big", so
+// that path MTU discovery works between nodes of different MTU.
+//
+// On a TAP all that is the kernel's: frames go by their destination MAC address, in
+// which the node is, and its ARP and neighbour discovery cross as any broadcast and
+// multicast. The device must have the node's MAC address. Static IPv4 addresses are
+// still claimed here, so that a conflict is noticed.
+//
+// Groups. The kernel's IGMP and MLD reports are snooped as they pass (package
+// multicast), and the node joins the groups of the fabric that they hash to. The
+// kernel is asked for its memberships once, when the interface opens, for nobody
+// heard them before. netstack sends no reports of its own.
+//
+// Life. IPv4 addresses are claimed by arp.Claim, IPv6 addresses by netstack; then the
+// carrier comes up and [Interface.Ready] is closed, less than half a second after
+// the start. An adopted interface is in use: its addresses are announced at once,
+// and its connections go on. When a node leaves, its neighbours are forgotten.
+// The carrier goes when Run ends.
+//
+// Trust. Frames come from processes that may lie, in memory that they may change.
+// Nothing is decided by a byte that is read twice; ARP and discovery are copied
+// before they are looked at, and believed only of the node that speaks of itself.
+// An address in use is defended, and no other node can make this one give it up.
+//
+// # What it is not
+//
+// It contains no protocol: TCP and UDP are the kernel's, resolution is netstack's,
+// frames are package exteth's. It makes and configures no device (package device).
+//
+// # Without a kernel
+//
+// Two more use netstack as the whole of their IP layer, and need no device and no
+// root. A [Node] is a program on the fabric with sockets of its own. A [Router]
+// forwards between fabrics or subnets. Both talk to kernels behind interfaces.
+package exn

@@ -1,0 +1,9 @@
+package exn
+
+import (
+	"testing"
+
+	"exnet/test/leak"
+)
+
+func TestMain(m *testing.M) { leak.Main(m) }

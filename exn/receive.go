@@ -1,0 +1,126 @@
+package exn
+
+import (
+	"net/netip"
+
+	"exnet/arp"
+	"exnet/exn/device"
+	"exnet/exteth"
+	"exnet/mtu"
+)
+
+// receive takes a frame of the fabric. Its data may be another node's memory, which
+// can change at any moment: nothing is decided by a byte that is read again later,
+// except by the kernel, which copies first.
+func (i *Interface) receive(f *exteth.Frame) error {
+	if taps := i.taps.Load(); taps != nil {
+		i.tapReceived(*taps, f)
+	}
+	kind := f.EtherType()
+	if f.Header[0]&1 == 1 || kind == etherTypeARP {
+		if over, err := i.look(f, kind); over {
+			return err
+		}
+	}
+	if i.tap {
+		return i.write(f.Data, f.VNet)
+	}
+	packet := f.Data[mtu.MACHeader:]
+	switch {
+	case kind == etherTypeIPv4 && len(packet) >= mtu.IPv4Header:
+		if i.cache.Doubting() {
+			i.cache.Confirm(netip.AddrFrom4([4]byte(packet[12:16])), f.From, i.clock())
+		}
+	case kind == etherTypeIPv6 && len(packet) >= mtu.IPv6Header:
+		if discovery(packet) {
+			return i.resolve(f)
+		}
+		if i.cache.Doubting() {
+			i.cache.Confirm(netip.AddrFrom16([16]byte(packet[8:24])), f.From, i.clock())
+		}
+	default:
+		i.stats.count(rxNotIP)
+		return device.ErrRefused
+	}
+	return i.write(packet, f.VNet.Shift(-i.base))
+}
+
+// write gives a packet to the kernel.
+func (i *Interface) write(packet []byte, v exteth.VNet) error {
+	err := i.dev.Write(packet, v)
+	switch err {
+	case nil:
+	case device.ErrDown:
+		i.stats.count(deviceDown)
+	case device.ErrGone:
+		i.fail(err)
+	default:
+		i.stats.count(deviceRefused)
+	}
+	return err
+}
+
+// look sees to frames that are more than data: ARP and membership messages. over
+// means that the kernel does not get it.
+func (i *Interface) look(f *exteth.Frame, kind uint16) (over bool, err error) {
+	now := i.clock()
+	if kind != etherTypeARP {
+		i.membership.Delivered(f.Data, now)
+		return false, nil
+	}
+	frame := append(i.frame[:0], f.Data[:min(len(f.Data), arp.FrameLen)]...)
+	p, ok := arp.ParseFrame(frame)
+	if !ok {
+		i.stats.count(rxNotIP)
+		return !i.tap, device.ErrRefused
+	}
+	// On this fabric a node speaks for itself alone: nothing is bridged.
+	if n, known := i.cfg.Prefix.Node(p.SenderMAC); !known || n != f.From {
+		i.stats.count(rxSpoofed)
+		return true, device.ErrRefused
+	}
+	i.observeARP(&p, now)
+	if i.tap {
+		return false, nil
+	}
+	i.stats.count(rxResolution)
+	if p.Announcement() {
+		if i.cache.Observe(&p, f.From, now) {
+			i.resolver.forget(append(i.addrs[:0], p.Sender))
+			return true, nil
+		}
+		// netstack ignores requests that are not for it; of a reply it learns what
+		// it waits for.
+		p = p.AsReply(i.mac, netip.IPv4Unspecified())
+		frame = p.AppendFrame(i.frame[:0], i.mac)
+	}
+	i.resolver.receive(frame)
+	return true, nil
+}
+
+// discovery reports whether an IPv6 packet is neighbour discovery between hosts:
+// solicitation, advertisement or redirect. netstack answers it, for the kernel does
+// not on a TUN. Router discovery is the kernel's.
+func discovery(packet []byte) bool {
+	const icmpv6, neighbourSolicitation, redirect = 58, 135, 137
+	if packet[6] != icmpv6 || len(packet) <= mtu.IPv6Header {
+		return false
+	}
+	t := packet[mtu.IPv6Header]
+	return t >= neighbourSolicitation && t <= redirect
+}
+
+// discoveryMost bounds a discovery message: longer ones than any that make sense
+// are cut, which makes them invalid.
+const discoveryMost = 1500
+
+// resolve hands a neighbour discovery message to netstack.
+func (i *Interface) resolve(f *exteth.Frame) error {
+	if n, ok := i.cfg.Prefix.Node(arp.MAC(f.Header[6:12])); !ok || n != f.From {
+		i.stats.count(rxSpoofed)
+		return device.ErrRefused
+	}
+	i.stats.count(rxResolution)
+	i.resolver.receive(append(i.frame[:0], f.Data[:min(len(f.Data), discoveryMost)]...))
+	return nil
+}

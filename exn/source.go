@@ -1,0 +1,177 @@
+package exn
+
+import (
+	"time"
+
+	"exnet/exn/device"
+	"exnet/fabric"
+	"exnet/napi"
+)
+
+// A poll is a napi.Poller of a function.
+type poll func(budget int) napi.Result
+
+// Poll implements napi.Poller.
+func (p poll) Poll(budget int) napi.Result { return p(budget) }
+
+// pollRMA takes notifications: buffers come back, fetched frames arrive.
+func (i *Interface) pollRMA(budget int) (r napi.Result) {
+	now := i.clock()
+	r.Work, r.Bytes = i.eth.PollRMA(now, budget)
+	i.unblock()
+	return r
+}
+
+// pollVELO takes messages, and sends what waited for room.
+func (i *Interface) pollVELO(budget int) (r napi.Result) {
+	now := i.clock()
+	r.Work, r.Bytes = i.eth.PollVELO(now, budget)
+	i.eth.Advance(now)
+	i.unblock()
+	return r
+}
+
+// unblock lets the device be read again at once when it can be.
+func (i *Interface) unblock() {
+	if i.device.armed && i.more() {
+		i.device.source.Raise()
+	}
+}
+
+// more reports that reading the device stopped for lack of room, and there is room.
+func (i *Interface) more() bool { return i.blocked && !i.eth.Blocked() }
+
+// pollDevice moves packets from the kernel to the fabric.
+func (i *Interface) pollDevice(budget int) (r napi.Result) {
+	for r.Work < budget {
+		if i.blocked = i.eth.Blocked(); i.blocked {
+			r.Blocked = true
+			return r
+		}
+		b := i.eth.Borrow()
+		n, v, err := i.dev.Read(b.Bytes[i.readAt:])
+		if err != nil {
+			i.eth.Return(b)
+			switch err {
+			case device.ErrGone:
+				i.fail(err)
+			case device.ErrRefused:
+				i.stats.count(deviceRead)
+				r.Work++
+				continue
+			}
+			return r
+		}
+		r.Work++
+		r.Bytes += n
+		i.transmit(b, n, v)
+	}
+	return r
+}
+
+// pollMailbox takes the letters, and does what is due.
+func (i *Interface) pollMailbox(int) (r napi.Result) {
+	now := i.clock()
+	if i.mail.take(&i.letters) {
+		l := &i.letters
+		r.Work = l.len()
+		for _, ev := range l.events {
+			i.nodeEvent(ev, now)
+		}
+		for _, a := range l.changed {
+			i.neighbourChanged(a, now)
+		}
+		for _, a := range l.failed {
+			if i.pending != nil {
+				i.pending.Fail(a)
+			}
+		}
+		for _, c := range l.results {
+			i.detected(c, now)
+		}
+		for _, f := range l.frames {
+			i.sendFrame(f, now)
+		}
+		for _, f := range l.asks {
+			f()
+		}
+		l.reset()
+	}
+	i.advance(now)
+	return r
+}
+
+// nodeEvent tells everybody that a node joined or left.
+func (i *Interface) nodeEvent(ev fabric.Event, now time.Duration) {
+	i.cfg.Log.Info("node", "node", ev.Node, "joined", ev.Joined, "crashed", ev.Crashed)
+	i.eth.NodeEvent(ev, now)
+	if !ev.Joined && i.resolver != nil {
+		i.addrs = i.cache.NodeGone(ev.Node, i.addrs[:0])
+		i.resolver.forget(i.addrs)
+	}
+}
+
+// doubtTime is how often neighbours in doubt are looked for: a fraction of
+// arp.DelayFirstProbe.
+const doubtTime = time.Second
+
+// advance does what is due at a time.
+func (i *Interface) advance(now time.Duration) {
+	i.eth.Advance(now)
+	i.unblock()
+	i.advanceClaims(now)
+	i.membership.Advance(now)
+	i.joinGroups()
+	if i.resolver == nil {
+		return
+	}
+	i.pending.Expire(now)
+	if now-i.doubted >= doubtTime {
+		i.doubted = now
+		i.addrs = i.cache.Doubts(now, i.addrs[:0])
+		for _, a := range i.addrs {
+			i.resolver.resolve(a)
+		}
+	}
+}
+
+// next returns when advance is due.
+func (i *Interface) next(now time.Duration) (wait time.Duration, ok bool) {
+	at := napi.Forever
+	if d, ok := i.eth.Next(now); ok {
+		at = now + d
+	}
+	if t, ok := i.nextClaim(); ok {
+		at = min(at, t)
+	}
+	if t, ok := i.membership.Next(); ok {
+		at = min(at, t)
+	}
+	if i.pending != nil {
+		if t, ok := i.pending.Next(); ok {
+			at = min(at, t)
+		}
+	}
+	return max(0, at-now), at != napi.Forever
+}
+
+// A timedSleeper is the interface as the sleeper of its engine: it wakes for what is
+// due, too.
+type timedSleeper Interface
+
+// Sleep implements napi.Sleeper.
+func (t *timedSleeper) Sleep(d time.Duration) error {
+	i := (*Interface)(t)
+	wait, timed := i.next(i.clock())
+	if timed && wait <= d {
+		d = wait
+	}
+	err := i.sleeper.sleep(d, !i.eth.Blocked())
+	if timed && wait == d {
+		i.sources[3].Raise()
+	}
+	return err
+}
+
+// Wake implements napi.Sleeper.
+func (t *timedSleeper) Wake() { t.sleeper.wake() }
