@@ -1,0 +1,48 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"exnet/directsockets/reach"
+	"exnet/fabric/shm"
+)
+
+type checkCommand struct {
+	Address string `arg:"" name:"host:port" help:"Where a server listens."`
+	Fabric  string `help:"The fabric directory of the client (default: EXN_FABRIC, else /run/exn for root, else exn in XDG_RUNTIME_DIR)." placeholder:"DIR"`
+	JSON    bool   `name:"json" help:"Print one JSON object: {\"remote\", \"upgrade\", \"why\", \"remedy\", \"program\", \"pid\", \"uid\", \"fabric\"}."`
+}
+
+// Help is the long text of --help.
+func (*checkCommand) Help() string {
+	return `Connects by TCP, sends nothing, and goes through the rules of the library: what would become of a connection that a program under exn-tun run ` +
+		`opens there. ss -tlnp shows the listeners themselves.
+
+Exit codes: 0 it would be upgraded once it is busy, 1 no connection or nothing can be said, 2 wrong usage, 6 it would stay on TCP.`
+}
+
+func (c *checkCommand) Run(out output) error {
+	if c.Fabric == "" {
+		c.Fabric = shm.DefaultDir()
+	}
+	v, err := reach.Try(context.Background(), c.Address, c.Fabric)
+	if err != nil {
+		return err
+	}
+	answer := error(nil)
+	if !v.Upgrade {
+		answer = silent{exitNo}
+	}
+	if c.JSON {
+		return errors.Join(json.NewEncoder(out).Encode(v), answer)
+	}
+	if v.Upgrade {
+		_, err = fmt.Fprintf(out, "%v: a busy connection takes lanes: %s (process %d, user %d) is in %s too\n", v.Remote, v.Program, v.PID, v.UID, c.Fabric)
+	} else {
+		_, err = fmt.Fprintf(out, "%v: stays on TCP: %s\n%v: remedy: %s\n", v.Remote, v.Why, v.Remote, v.Remedy)
+	}
+	return errors.Join(err, answer)
+}

@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+
+	"exnet/exn"
+	"exnet/exn/control"
+	"exnet/exn/device"
+	"exnet/fabric"
+	"exnet/fabric/shm"
+)
+
+// Run brings the interface up and keeps it until a signal comes. What was opened is
+// closed in the opposite order, on every way out.
+func (c *upCommand) Run(errs messages) (err error) {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	defer stop()
+	// Who read the log may go; the interface stays.
+	signal.Ignore(syscall.SIGPIPE)
+	defer signal.Reset(syscall.SIGPIPE)
+	if len(c.Route) > 0 {
+		return c.route(ctx, errs)
+	}
+	d, err := c.open(errs)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.close()) }()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	announced := make(chan struct{})
+	go func() {
+		defer close(announced)
+		if err := d.announce(ctx, errs); err != nil {
+			cancel(err)
+		}
+	}()
+	err = d.iface.Run(ctx)
+	cancel(nil)
+	<-announced
+	if errors.Is(err, context.Canceled) {
+		err = nil
+	}
+	return errors.Join(err, notifyManager("STOPPING=1"))
+}
+
+// A daemon is one interface and those who may ask about it.
+type daemon struct {
+	node    *shm.Node
+	device  *device.TunTap
+	iface   *exn.Interface
+	control *control.Server
+	metrics *metricsServer
+	netns   string
+	log     *slog.Logger
+}
+
+func (c *upCommand) open(errs messages) (_ *daemon, err error) {
+	d := &daemon{netns: c.Netns, log: c.logger(errs)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.close())
+		}
+	}()
+	want := fabric.NodeAny
+	if c.Node != nil {
+		want = *c.Node
+	}
+	if d.node, err = shm.Attach(shm.Config{Dir: c.Fabric, Node: want}); err != nil {
+		return nil, err
+	}
+	if d.device, err = device.Open(c.device(d.node.ID(), d.node.Dir())); err != nil {
+		return nil, err
+	}
+	if d.iface, err = exn.Open(c.exn(d.node, d.log), d.device); err != nil {
+		return nil, err
+	}
+	if d.control, err = control.Listen(d.node.Dir(), d.node.ID(), d.handlers()); err != nil {
+		return nil, err
+	}
+	if c.Metrics != "" {
+		if d.metrics, err = serveMetrics(c.Metrics, d.state, d.log); err != nil {
+			return nil, err
+		}
+	}
+	return d, nil
+}
+
+func (c *upCommand) logger(errs messages) *slog.Logger {
+	level := slog.LevelWarn
+	if c.Verbose {
+		level = slog.LevelDebug
+	}
+	return slog.New(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: level}))
+}
+
+// close takes everything back that was opened.
+func (d *daemon) close() error {
+	var errs []error
+	if d.metrics != nil {
+		errs = append(errs, d.metrics.Close())
+	}
+	if d.control != nil {
+		errs = append(errs, d.control.Close())
+	}
+	if d.iface != nil {
+		errs = append(errs, d.iface.Close())
+	}
+	if d.device != nil {
+		errs = append(errs, d.device.Close())
+	}
+	if d.node != nil {
+		errs = append(errs, d.node.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// announce says that the interface is ready, once it is.
+func (d *daemon) announce(ctx context.Context, errs messages) error {
+	select {
+	case <-d.iface.Ready():
+	case <-ctx.Done():
+		return nil
+	}
+	if err := d.device.WaitRunning(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	d.warnOfStrangers()
+	s := d.iface.Snapshot()
+	held := []string{fmt.Sprintf("node %d of %s", s.Node, d.node.Dir()), s.MAC, fmt.Sprintf("MTU %d", s.MTU)}
+	for _, a := range s.Addresses {
+		held = append(held, a.Prefix.String())
+	}
+	verb := "is up"
+	if s.Adopted {
+		verb = "was left by a crash and is up again"
+	}
+	fmt.Fprintf(errs, "exn-tun: ready: %s %s: %s\n", s.Name, verb, strings.Join(held, ", "))
+	return notifyManager("READY=1\nSTATUS=" + s.Name + " " + verb)
+}
+
+// warnOfStrangers names the nodes that are attached but speak another version.
+func (d *daemon) warnOfStrangers() {
+	nodes, err := shm.List(d.node.Dir())
+	if err != nil {
+		d.log.Warn("cannot list the nodes of the fabric", "err", err)
+	}
+	peers := d.node.Peers()
+	for _, n := range nodes {
+		if n.Node != d.node.ID() && !slices.Contains(peers, n.Node) {
+			d.log.Warn("a node is attached but does not talk to us; use the same version of exnet everywhere", "node", n.Node, "holder", n)
+		}
+	}
+}
+
+func (d *daemon) handlers() map[string]control.Handler {
+	return map[string]control.Handler{
+		stateQuestion: func(c *control.Call) error {
+			s, err := d.state()
+			if err != nil {
+				return err
+			}
+			return c.Reply(s)
+		},
+		captureQuestion: d.capture,
+	}
+}
+
+// state asks all parts.
+func (d *daemon) state() (state, error) {
+	link, err := d.device.Status()
+	if err != nil {
+		return state{}, err
+	}
+	return state{Version: version(), PID: os.Getpid(), Fabric: d.node.Dir(), Namespace: d.netns, Link: link,
+		Interface: d.iface.Snapshot(), Registers: registers(d.node), Process: thisProcess()}, nil
+}

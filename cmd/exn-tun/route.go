@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"exnet/exn"
+	"exnet/exn/device"
+	"exnet/fabric"
+	"exnet/fabric/shm"
+	"exnet/mtu"
+)
+
+// routePortFlag is a further port of a router: DIR[,addr=ADDR/BITS…][,node=N][,mtu=N]
+// [,via=PREFIX=ADDR…].
+type routePortFlag struct {
+	dir       string
+	node      fabric.NodeID
+	addresses []netip.Prefix
+	routes    []exn.Route
+	mtu       mtu.Link
+}
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (r *routePortFlag) UnmarshalText(text []byte) error {
+	words := strings.Split(string(text), ",")
+	*r = routePortFlag{dir: words[0], node: fabric.NodeAny}
+	if r.dir == "" || strings.Contains(r.dir, "=") {
+		return fmt.Errorf("%q does not begin with a fabric directory; write it like /run/b,addr=10.2.0.1/24", text)
+	}
+	for _, word := range words[1:] {
+		key, value, _ := strings.Cut(word, "=")
+		var err error
+		switch key {
+		case "addr":
+			var a addressFlag
+			err = a.UnmarshalText([]byte(value))
+			r.addresses = append(r.addresses, a.Prefix)
+		case "via":
+			var v routeFlag
+			err = v.UnmarshalText([]byte(value))
+			r.routes = append(r.routes, v.Route)
+		case "node":
+			var n uint64
+			if n, err = strconv.ParseUint(value, 10, 16); err != nil || fabric.NodeID(n) > fabric.MaxNodeID {
+				err = fmt.Errorf("node %q: IDs go from 0 to %d", value, fabric.MaxNodeID)
+			}
+			r.node = fabric.NodeID(n)
+		case "mtu":
+			var n int
+			if n, err = strconv.Atoi(value); err == nil {
+				r.mtu, err = mtu.CheckLink(n)
+			}
+		default:
+			err = fmt.Errorf("unknown word %q; there are addr, node, mtu and via", word)
+		}
+		if err != nil {
+			return fmt.Errorf("port %q: %w", text, err)
+		}
+	}
+	if len(r.addresses) == 0 {
+		return fmt.Errorf("port %q has no address; write it like /run/b,addr=10.2.0.1/24", text)
+	}
+	return nil
+}
+
+// checkRoute refuses flags of an interface, of which a router has none.
+func (c *upCommand) checkRoute() error {
+	switch {
+	case len(c.Addr) == 0:
+		return errors.New("--route: the router needs an address on --fabric, too: give it by --addr")
+	case c.Netns != "" || c.TAP || c.Metrics != "" || c.Name != device.DefaultName:
+		return errors.New("--route makes no interface: leave out --netns, --name, --tap and --metrics")
+	}
+	return nil
+}
+
+// route runs a router until ctx is done.
+func (c *upCommand) route(ctx context.Context, errs messages) error {
+	first := routePortFlag{dir: c.Fabric, node: fabric.NodeAny, addresses: c.addresses(), mtu: mtu.Link(c.MTU)}
+	if c.Node != nil {
+		first.node = *c.Node
+	}
+	for _, v := range c.Via {
+		first.routes = append(first.routes, v.Route)
+	}
+	var ports []exn.RouterPort
+	var said []string
+	for _, p := range append([]routePortFlag{first}, c.Route...) {
+		at, err := shm.Attach(shm.Config{Dir: p.dir, Node: p.node})
+		if err != nil {
+			for _, p := range ports {
+				err = errors.Join(err, p.Fabric.Close())
+			}
+			return err
+		}
+		ports = append(ports, exn.RouterPort{Fabric: at, NodeConfig: exn.NodeConfig{
+			Addresses: p.addresses, Routes: p.routes, MTU: p.mtu, Prefix: c.MACPrefix.Prefix, Eager: c.Eager, Log: c.logger(errs)}})
+		said = append(said, fmt.Sprintf("%s (node %d of %s)", strings.Trim(fmt.Sprint(p.addresses), "[]"), at.ID(), at.Dir()))
+	}
+	r, err := exn.NewRouter(ctx, ports...)
+	if err != nil && ctx.Err() != nil { // asked to end while claiming addresses
+		return notifyManager("STOPPING=1")
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(errs, "exn-tun: ready: routing between %s\n", strings.Join(said, " and "))
+	err = notifyManager("READY=1\nSTATUS=routing")
+	if err == nil {
+		<-ctx.Done()
+	}
+	return errors.Join(err, r.Close(), notifyManager("STOPPING=1"))
+}

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"exnet/test/netns"
+)
+
+// A router between two fabrics, with an interface on each.
+func TestRoute(t *testing.T) {
+	left, right, a, b := netns.New(t), netns.New(t), newFabric(t), newFabric(t)
+	router := start(t, "up", "--fabric", a, "--node", "9", "--addr", "10.1.0.9/24", "--addr", "fd01::9/64",
+		"--route", b+",node=8,addr=10.2.0.9/24,addr=fd02::9/64,mtu=1500")
+	ready := <-router.ready
+	for _, want := range []string{"10.1.0.9/24", "(node 9 of " + a, "fd02::9/64", "(node 8 of " + b} {
+		if !strings.Contains(ready, want) {
+			t.Errorf("%q does not say %q; %s", ready, want, router.log.String())
+		}
+	}
+	up(t, left, a, "--addr", "10.1.0.1/24", "--addr", "fd01::1/64", "--via", "10.2.0.0/24=10.1.0.9", "--via", "fd02::/64=fd01::9")
+	up(t, right, b, "--addr", "10.2.0.1/24", "--addr", "fd02::1/64", "--via", "10.1.0.0/24=10.2.0.9", "--via", "fd01::/64=fd02::9", "--mtu", "1500")
+	for _, address := range []string{"10.2.0.1:5000", "[fd02::1]:5000"} {
+		var l net.Listener
+		var client net.Conn
+		var err error
+		right.Do(t, func() { l, err = net.Listen("tcp", address) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		left.Do(t, func() { client, err = net.Dial("tcp", address) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		client.Close()
+		l.Close()
+	}
+	if code := router.end(syscall.SIGTERM); code != exitDone {
+		t.Errorf("exit code %d: %s", code, router.log.String())
+	}
+}
+
+func TestRouteRefuses(t *testing.T) {
+	a, b := newFabric(t), newFabric(t)
+	file := filepath.Join(t.TempDir(), "router.toml")
+	if err := os.WriteFile(file, []byte("fabric = \""+a+"\"\naddr = [\"10.1.0.9/24\"]\nroute = [\""+b+",addr=10.1.0.1/16\", \""+b+",addr=10.3.0.1/24\"]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for args, says := range map[string]string{
+		"--addr 10.1.0.9/24 --route addr=10.2.0.9/24":                      "does not begin with a fabric directory",
+		"--addr 10.1.0.9/24 --route " + b:                                  "has no address",
+		"--addr 10.1.0.9/24 --route " + b + ",addr=10.2.0.9":               "no address with the length",
+		"--addr 10.1.0.9/24 --route " + b + ",fly=1":                       `unknown word "fly=1"`,
+		"--addr 10.1.0.9/24 --route " + b + ",addr=10.2.0.9/24,node=65535": "node",
+		"--addr 10.1.0.9/24 --route " + b + ",addr=10.2.0.9/24,mtu=10":     "10",
+		"--addr 10.1.0.9/24 --route " + b + ",addr=10.1.0.1/16":            "overlaps",
+		"--addr 10.1.0.9/24 --tap --route " + b + ",addr=10.2.0.9/24":      "--tap",
+		"--route " + b + ",addr=10.2.0.9/24":                               "--addr",
+		"--config " + file:                                                 "overlaps", // two ports were read
+	} {
+		code, out, errs := call(t, plain, append([]string{"up", "--fabric", a}, strings.Fields(args)...)...)
+		if code != exitUsage || !strings.Contains(errs, says) {
+			t.Errorf("%s: exit code %d, %s%s", args, code, out, errs)
+		}
+	}
+	if left := append(leftovers(t, a), leftovers(t, b)...); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+
+	"exnet/directsockets/status"
+)
+
+type showSocketsCommand struct {
+	All bool `help:"Listening and unconnected sockets, too."`
+}
+
+// Help is the long text of --help.
+func (*showSocketsCommand) Help() string {
+	return `Lists the TCP sockets of programs that run by exn-tun run, as ss -tp does those of all: those of your own programs, or for root of all. ` +
+		`STATE is lane, tcp (for good), or where a socket is on its way from one to the other; addresses are known from the first step on. ` +
+		`TCP, VELO (small messages) and RMA (the window) are bytes read/written by each way. REASON says why a socket is on TCP, or was.`
+}
+
+// A socketRow is one socket in the output.
+type socketRow struct {
+	Program string         `json:"program"`
+	PID     int            `json:"pid"`
+	Fabric  string         `json:"fabric"`
+	Local   netip.AddrPort `json:"local"`
+	Peer    netip.AddrPort `json:"peer"`
+	Inode   uint64         `json:"inode"`
+	State   string         `json:"state"`
+	Reads   string         `json:"reads"`  // "lane" or "tcp"
+	Writes  string         `json:"writes"` // likewise
+	Reason  string         `json:"reason,omitempty"`
+	Remedy  string         `json:"remedy,omitempty"`
+	TCP     status.Bytes   `json:"tcp"`
+	VELO    status.Bytes   `json:"velo"`
+	RMA     status.Bytes   `json:"rma"`
+}
+
+// socketRows is what there is to see now.
+type socketRows struct {
+	Sockets  []socketRow `json:"sockets"`
+	Problems []string    `json:"problems,omitempty"` // processes that could not be read
+}
+
+func (c *showSocketsCommand) Run(show *showCommand, out output, messages messages) error {
+	return show.repeat(out, func(_ context.Context, w io.Writer) error {
+		rows, err := c.rows(show.Fabric)
+		if err != nil {
+			return err
+		}
+		if show.JSON {
+			return json.NewEncoder(w).Encode(rows)
+		}
+		return rows.print(w, messages)
+	})
+}
+
+// rows lists the sockets, those of one fabric directory if it is named.
+func (c *showSocketsCommand) rows(fabric string) (socketRows, error) {
+	rows := socketRows{Sockets: []socketRow{}}
+	processes, err := status.All()
+	if err != nil {
+		return rows, err
+	}
+	for _, p := range processes {
+		if fabric != "" && !sameDirectory(fabric, p.Fabric) {
+			continue
+		}
+		if p.Err != nil {
+			rows.Problems = append(rows.Problems, fmt.Sprintf("%s (process %d): %v", p.Program, p.PID, p.Err))
+		}
+		for _, s := range p.Sockets {
+			if !c.All && (s.State == status.New || s.State == status.Listener) {
+				continue
+			}
+			row := socketRow{Program: p.Program, PID: p.PID, Fabric: p.Fabric, Local: s.Local, Peer: s.Remote, Inode: s.Inode,
+				State: s.State.String(), Reads: way(s.ReadsLane), Writes: way(s.WritesLane), TCP: s.TCP, VELO: s.VELO, RMA: s.RMA}
+			if s.Reason != status.None {
+				row.Reason, row.Remedy = s.Reason.String(), s.Reason.Remedy()
+			}
+			rows.Sockets = append(rows.Sockets, row)
+		}
+	}
+	return rows, nil
+}
+
+func (rows socketRows) print(out io.Writer, messages messages) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "PROGRAM\tPID\tLOCAL\tPEER\tSTATE\tTCP\tVELO\tRMA\tREASON")
+	for _, r := range rows.Sockets {
+		state := r.State
+		if state == status.Lane.String() && r.Reads != r.Writes {
+			state = fmt.Sprintf("lane (reads %s)", r.Reads)
+		} else if state == status.Lane.String() && r.Reads == way(false) {
+			state = "lane (not yet)"
+		}
+		fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s", r.Program, r.PID, place(r.Local), place(r.Peer), state,
+			bothWays(r.TCP), bothWays(r.VELO), bothWays(r.RMA), r.Reason), "\t"))
+	}
+	for _, p := range rows.Problems {
+		fmt.Fprintf(messages, "exn-tun: %s\n", p)
+	}
+	return w.Flush()
+}
+
+func way(lane bool) string {
+	if lane {
+		return "lane"
+	}
+	return "tcp"
+}
+
+func place(a netip.AddrPort) string {
+	if !a.IsValid() {
+		return "-"
+	}
+	return a.String()
+}
+
+// bothWays prints bytes read/written with at most four digits each.
+func bothWays(b status.Bytes) string {
+	if b.Sum() == 0 {
+		return "-"
+	}
+	return amount(b.Read) + "/" + amount(b.Written)
+}
+
+func amount(n uint64) string {
+	units := []string{"", "K", "M", "G", "T", "P", "E"}
+	v, i := float64(n), 0
+	for ; v >= 1000 && i < len(units)-1; i++ {
+		v /= 1000
+	}
+	if i == 0 || v >= 100 {
+		return fmt.Sprintf("%.0f%s", v, units[i])
+	}
+	return fmt.Sprintf("%.1f%s", v, units[i])
+}
+
+// sameDirectory compares by what is there, else by name.
+func sameDirectory(a, b string) bool {
+	x, err := os.Stat(a)
+	y, err2 := os.Stat(b)
+	if err == nil && err2 == nil {
+		return os.SameFile(x, y)
+	}
+	return filepath.Clean(a) == filepath.Clean(b)
+}

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"exnet/exn"
+	"exnet/exn/device"
+	"exnet/fabric"
+	"exnet/napi"
+)
+
+// upCommand is the daemon. Its flags are also the keys of its configuration file.
+type upCommand struct {
+	Config  configFile     `help:"Read flags from a TOML file: names are keys, those given here win." placeholder:"FILE.toml"`
+	Fabric  string         `help:"The fabric directory (default: EXN_FABRIC, else /run/exn for root)." placeholder:"DIR"`
+	Node    *fabric.NodeID `help:"The node ID on the fabric (default: the lowest free one)." placeholder:"N"`
+	Addr    []addressFlag  `help:"An address with the length of its subnet; repeatable (as ip address add)." placeholder:"ADDR/BITS"`
+	Via     []routeFlag    `help:"A route through another node; repeatable (as ip route add PREFIX via ADDR)." placeholder:"PREFIX=ADDR"`
+	Netns   string         `help:"The network namespace of the interface, which must exist: a name (ip netns), or a path." placeholder:"NAME"`
+	Name    string         `help:"The name of the interface." default:"${name}"`
+	MTU     int            `help:"The MTU: 68 to 65535, or to 65521 with --tap (default: the largest)." placeholder:"N"`
+	TAP     bool           `name:"tap" help:"An Ethernet device, for DHCP and other protocols than IP; slower."`
+	Offload offloadFlag    `help:"What packets may leave undone: csum, tso, uso; all or none (later: ethtool -K)." default:"all" placeholder:"LIST"`
+
+	Mode           string        `help:"How packets are received: napi (poll while there are some) or irq." enum:"napi,irq" default:"napi"`
+	BusyPoll       time.Duration `help:"How long to poll on after the last packet; 0s: not at all." default:"${busyPoll}"`
+	VELOBudget     int           `help:"The most messages of one VELO poll." default:"${budget}"`
+	RMABudget      int           `help:"The most notifications of one RMA poll." default:"${budget}"`
+	DeviceBudget   int           `help:"The most packets of one poll of the interface." default:"${budget}"`
+	ITR            itrFlag       `name:"itr" help:"Interrupt throttling: off, dynamic, or interrupts per second (as ethtool -C)." default:"off" placeholder:"POLICY"`
+	Eager          int           `help:"The longest frame sent in VELO messages, in bytes." default:"${eager}"`
+	MulticastEager int           `help:"The same to a group." default:"${multicastEager}"`
+	Copy           bool          `help:"Fetch by a copying GET, also where the peer's memory is mapped."`
+	Buffers        int           `help:"How many frames may wait to be fetched." default:"${buffers}"`
+	AllMulticast   bool          `help:"Receive all multicast, whatever was joined (as ip link set allmulticast on)."`
+	MACPrefix      macPrefixFlag `name:"mac-prefix" help:"The first four octets of MAC addresses, the same on all nodes." default:"${macPrefix}" placeholder:"OCTETS"`
+
+	Metrics string          `help:"Serve Prometheus metrics by HTTP at this address, such as 127.0.0.1:9750 (default: not)." placeholder:"ADDR"`
+	Route   []routePortFlag `sep:";" help:"Be an IP router instead of an interface: between --fabric with --addr, and this fabric; repeatable." placeholder:"DIR,addr=ADDR/BITS[,node=N][,mtu=N][,via=PREFIX=ADDR]"`
+	Verbose bool            `help:"Log what is normal, too."`
+}
+
+// Help is shown by exn-tun help up.
+func (*upCommand) Help() string {
+	return `Runs in the foreground. That it is ready is said on standard error, by a line with
+"ready:", and to systemd (Type=notify). SIGTERM, SIGINT and SIGHUP end it; the interface goes with it. After a crash the
+interface stays, and the next up of the same name adopts it.
+
+With --route it is no interface but an IP router, which needs no root: it joins the subnet of --addr on --fabric with
+those of other fabrics. Nodes on either side need a route: exn-tun up --via 10.2.0.0/24=10.1.0.1.
+
+	exn-tun up --fabric /run/a --addr 10.1.0.1/24 --route /run/b,addr=10.2.0.1/24
+
+Exit codes: 0 ended by a signal, 1 failed, 2 wrong flag or configuration, 3 the node ID, the name or an address belongs
+to somebody else, 4 not possible here (no root, no /dev/net/tun, no such namespace), 5 the fabric is of another version.`
+}
+
+// Validate implements kong's check: what is wrong whatever the machine is like.
+func (c *upCommand) Validate() error {
+	if c.Node != nil && *c.Node > fabric.MaxNodeID {
+		return fmt.Errorf("--node %d: IDs go up to %d", *c.Node, fabric.MaxNodeID)
+	}
+	for name, n := range map[string]int{"velo-budget": c.VELOBudget, "rma-budget": c.RMABudget, "device-budget": c.DeviceBudget,
+		"eager": c.Eager, "multicast-eager": c.MulticastEager, "buffers": c.Buffers} {
+		if n < 1 {
+			return fmt.Errorf("--%s %d: must be at least 1", name, n)
+		}
+	}
+	if c.BusyPoll < 0 {
+		return fmt.Errorf("--busy-poll %v: cannot be negative", c.BusyPoll)
+	}
+	if len(c.Route) > 0 {
+		return c.checkRoute()
+	}
+	return c.device(0, "").Check()
+}
+
+// device is what to open for a node.
+func (c *upCommand) device(node fabric.NodeID, fabricDir string) device.Config {
+	d := device.Config{Name: c.Name, Namespace: c.Netns, MTU: c.MTU, MAC: c.MACPrefix.MAC(node), Addresses: c.addresses(),
+		Offloads: c.Offload.Caps, Owner: fmt.Sprintf("node %d of %s", node, fabricDir)}
+	if c.TAP {
+		d.Kind = device.TAP
+	}
+	for _, r := range c.Via {
+		d.Routes = append(d.Routes, device.Route(r.Route))
+	}
+	return d
+}
+
+func (c *upCommand) addresses() (all []netip.Prefix) {
+	for _, a := range c.Addr {
+		all = append(all, a.Prefix)
+	}
+	return all
+}
+
+// exn is how the interface works.
+func (c *upCommand) exn(node fabric.Node, log *slog.Logger) exn.Config {
+	e := exn.Config{Node: node, Addresses: c.addresses(), Prefix: c.MACPrefix.Prefix, BusyPoll: c.BusyPoll,
+		VELOBudget: c.VELOBudget, RMABudget: c.RMABudget, DeviceBudget: c.DeviceBudget, ITR: c.ITR.ITR,
+		Eager: c.Eager, MulticastEager: c.MulticastEager, Copy: c.Copy, Buffers: c.Buffers, AllMulticast: c.AllMulticast, Log: log}
+	if c.Mode == "irq" {
+		e.Mode = napi.InterruptDriven
+	}
+	if e.Mode == napi.InterruptDriven || c.BusyPoll == 0 {
+		e.BusyPoll = -1 // none; the zero value is the default
+	}
+	for _, r := range c.Via {
+		e.Routes = append(e.Routes, r.Route)
+	}
+	return e
+}
