@@ -1,0 +1,88 @@
+// Package netns gives tests network namespaces of their own: package
+// [exnet/exn/netns] with a test to end instead of errors to return.
+//
+// What is made here goes when the test ends, or after a panic, an interrupt or
+// a kill with this process. Processes started in a namespace die with this one.
+//
+//	a, b := netns.New(t), netns.New(t)
+//	netns.Veth(t, netns.End{NS: a, Link: "to-b", Addr: "10.1.0.1/24"},
+//		netns.End{NS: b, Link: "to-a", Addr: "10.1.0.2/24"})
+//	a.Do(t, func() { ln, err = net.Listen("tcp", "10.1.0.1:0") })
+//	b.Start(cmd)
+//
+// To look into one while a test hangs: nsenter --net=PATH, with the PATH that
+// a String of it shows.
+//
+// It needs root (CAP_SYS_ADMIN); tests skip without it.
+package netns
+
+import (
+	"errors"
+	"os/exec"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/exn/netns"
+)
+
+// NetNS is a network namespace.
+type NetNS struct{ ns *netns.NS }
+
+// New makes a network namespace with the loopback interface up. It is let go
+// when the test ends. New skips the test where namespaces are not permitted.
+func New(tb testing.TB) *NetNS {
+	tb.Helper()
+	ns, err := netns.New()
+	if errors.Is(err, unix.EPERM) {
+		tb.Skip("needs root to make network namespaces")
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { ns.Close() })
+	return &NetNS{ns}
+}
+
+// String returns a path that names the namespace to other processes for as
+// long as the test runs.
+func (ns *NetNS) String() string { return ns.ns.String() }
+
+// Do calls f inside the namespace. Sockets belong to it when f itself makes
+// them; goroutines that f starts, those of a net.Dial by name included, run
+// outside. f may end the test.
+func (ns *NetNS) Do(tb testing.TB, f func()) {
+	tb.Helper()
+	if err := ns.ns.Do(func() error { f(); return nil }); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// Start starts cmd inside the namespace. The command is killed when this
+// process dies before it.
+func (ns *NetNS) Start(cmd *exec.Cmd) error {
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = new(syscall.SysProcAttr)
+	}
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	return ns.ns.Start(cmd)
+}
+
+// End is one end of a link.
+type End struct {
+	NS   *NetNS
+	Link string   // the name of the interface
+	MTU  int      // 0 for the kernel's choice, 1500
+	Addr []string // addresses with their prefix lengths
+}
+
+// Veth joins two namespaces by a pair of virtual Ethernet interfaces, both up.
+// Their addresses can be used at once: there is no duplicate address detection.
+func Veth(tb testing.TB, a, b End) {
+	tb.Helper()
+	if err := netns.Veth(netns.End{NS: a.NS.ns, Link: a.Link, MTU: a.MTU, Addr: a.Addr},
+		netns.End{NS: b.NS.ns, Link: b.Link, MTU: b.MTU, Addr: b.Addr}); err != nil {
+		tb.Fatal(err)
+	}
+}
