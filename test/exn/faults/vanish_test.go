@@ -1,0 +1,79 @@
+package faults
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"exnet/test/exn"
+)
+
+// The fabric directory is deleted under running nodes. What is joined stays
+// joined; nobody else can join, and the nodes end in order.
+func TestFabricDirectoryDeleted(t *testing.T) {
+	f := exn.Up(t, exn.Options{})
+	f.OnlyExn("there is no fabric directory")
+	a, b := f.Nodes[0], f.Nodes[1]
+	flow := a.Flow(b, b.IPv4)
+	flow.Await(some)
+	if err := os.RemoveAll(f.Fabric); err != nil {
+		t.Fatal(err)
+	}
+	flow.Await(some)
+	flow.Stop()
+	connects(t, b, a, a.IPv6)
+	b.Leave()
+	a.Leave()
+}
+
+// The interface is removed from outside. Its daemon says so and ends; the others
+// go on, and it can be started again.
+func TestInterfaceRemoved(t *testing.T) {
+	f := exn.Up(t, exn.Options{Nodes: 3})
+	f.OnlyExn("there is no daemon to notice")
+	a, b, c := f.Nodes[0], f.Nodes[1], f.Nodes[2]
+	flow := a.Flow(c, c.IPv4)
+	flow.Await(some)
+	b.NS.Do(t, func() {
+		link, err := netlink.LinkByName(exn.Link)
+		if err == nil {
+			err = netlink.LinkDel(link)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+	if state := b.Ended(); state.ExitCode() <= 0 {
+		t.Errorf("exn-tun without its interface: %v", state)
+	}
+	if said := b.Said(); !strings.Contains(said, exn.Link) {
+		t.Errorf("it does not name the interface that is gone:\n%s", said)
+	}
+	flow.Await(some)
+	b.Restart()
+	connects(t, a, b, b.IPv4)
+	flow.Stop()
+}
+
+// The interface is set down and up again by its administrator.
+func TestInterfaceDownAndUp(t *testing.T) {
+	f := exn.Up(t, exn.Options{})
+	a, b := f.Nodes[0], f.Nodes[1]
+	flow := a.Flow(b, b.IPv4)
+	flow.Await(some)
+	for _, set := range []func(netlink.Link) error{netlink.LinkSetDown, netlink.LinkSetUp} {
+		b.NS.Do(t, func() {
+			link, err := netlink.LinkByName(exn.Link)
+			if err == nil {
+				err = set(link)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	flow.Await(some)
+	flow.Stop()
+}

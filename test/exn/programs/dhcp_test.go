@@ -1,0 +1,107 @@
+package programs
+
+import (
+	"bytes"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"exnet/test/debroot"
+	"exnet/test/exn"
+)
+
+// What the client does with the address it gets.
+const lease = `#!/bin/sh
+[ "$1" = bound ] || exit 0
+ip addr flush dev "$interface" scope global
+ip addr add "$ip/24" dev "$interface"
+`
+
+// MCS-2: on a TAP a node gets its address by DHCP, and can be reached by it.
+func TestDHCP(t *testing.T) {
+	long(t, "broadcast is tested by itself")
+	root := debroot.Need(t, "dnsmasq-base", "udhcpc", "iproute2")
+	f := exn.Up(t, exn.Options{TAP: true, Bare: true, Capture: true})
+	server, client := f.Nodes[0], f.Nodes[1]
+	const serverAddr = "10.87.9.1"
+	server.Run(server.Program(root, "ip", "addr", "add", serverAddr+"/24", "dev", exn.Link))
+	server.Serve(0, server.Program(root, "dnsmasq", "--no-daemon", "--port=0", "--user=root", "--conf-file=/dev/null", "--log-dhcp",
+		"--interface="+exn.Link, "--bind-interfaces", "--dhcp-range=10.87.9.100,10.87.9.110,1h", "--dhcp-leasefile="+filepath.Join(t.TempDir(), "leases")))
+	script := filepath.Join(t.TempDir(), "lease")
+	if err := os.WriteFile(script, []byte(lease), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	client.Run(client.Program(root, "udhcpc", "-i", exn.Link, "-f", "-q", "-n", "-t", "20", "-T", "1", "-s", script))
+	var addr netip.Addr
+	client.NS.Do(t, func() {
+		link, err := net.InterfaceByName(exn.Link)
+		if err != nil {
+			t.Fatal(err)
+		}
+		addrs, err := link.Addrs()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range addrs {
+			if p, err := netip.ParsePrefix(a.String()); err == nil && strings.HasPrefix(p.Addr().String(), "10.87.9.1") {
+				addr = p.Addr()
+			}
+		}
+	})
+	if !addr.IsValid() {
+		t.Fatal("udhcpc has set no address of the range")
+	}
+	flow := server.Flow(client, addr)
+	flow.Await(4 << 20)
+	flow.Stop()
+}
+
+// tcpdump sees on exn0 what goes over it, and says that the sums are right
+// where they are complete.
+func TestTcpdump(t *testing.T) {
+	root := debroot.Need(t, "tcpdump", "iputils-ping")
+	f := exn.Up(t, exn.Options{})
+	a, b := f.Nodes[0], f.Nodes[1]
+	file := filepath.Join(t.TempDir(), "dump")
+	const packets = "6"
+	d := b.Serve(0, b.Program(root, "tcpdump", "-i", exn.Link, "-n", "-U", "-c", packets, "-w", file, "--immediate-mode", "-Z", "root", "icmp"))
+	// It says when it listens; what is sent before is not seen.
+	for !bytes.Contains(d.Said(), []byte("listening on")) {
+		d.Alive()
+	}
+	a.Run(a.Program(root, "ping", "-n", "-c", "3", "-i", "0.02", "-s", "1000", b.IPv4.String()))
+	d.Exit()
+	out := string(a.Run(a.Program(root, "tcpdump", "-Z", "root", "-n", "-v", "-r", file)))
+	if strings.Count(out, "echo request") != 3 || strings.Count(out, "echo reply") != 3 || strings.Contains(out, "wrong") || strings.Contains(out, "bad cksum") {
+		t.Errorf("tcpdump saw:\n%s", out)
+	}
+}
+
+// tshark reads our captures: the frames, and what we say of each.
+func TestTshark(t *testing.T) {
+	long(t, "tshark is large")
+	root := debroot.Need(t, "tshark", "iputils-ping")
+	f := exn.Up(t, exn.Options{Capture: true})
+	f.OnlyExn("it has no captures of its own")
+	a, b := f.Nodes[0], f.Nodes[1]
+	a.Run(a.Program(root, "ping", "-n", "-c", "3", "-i", "0.02", "-s", "100", b.IPv4.String()))
+	a.Run(a.Program(root, "ping", "-n", "-c", "3", "-i", "0.02", "-s", "20000", b.IPv4.String()))
+	file := b.StopCapture()
+	out := string(a.Run(a.Program(root, "tshark", "-r", file, "-Y", "icmp", "-T", "fields",
+		"-e", "eth.src", "-e", "eth.dst", "-e", "icmp.type", "-e", "frame.len", "-e", "frame.comment")))
+	if n := strings.Count(out, "\n"); n != 12 {
+		t.Errorf("%d pings and answers, want 12:\n%s", n, out)
+	}
+	for _, want := range []string{"2e:87:04:07:00:01", "2e:87:04:07:00:02", "eager", "rendezvous"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in what tshark reads:\n%s", want, out)
+		}
+	}
+	all := string(a.Run(a.Program(root, "tshark", "-r", file, "-Y", "_ws.malformed or _ws.expert.severity == error")))
+	if strings.TrimSpace(all) != "" {
+		t.Errorf("tshark complains of:\n%s", all)
+	}
+}
