@@ -1,0 +1,141 @@
+// Package launch prepares programs to use libextds.so.
+//
+//	library, err := launch.Library()
+//	p, err := launch.Find("redis-server", os.Environ())
+//	for _, obstacle := range p.Obstacles(os.Geteuid(), os.Getegid()) { … }
+//	err = unix.Exec(p.Path, args, launch.Options{}.Environment(library, os.Environ()))
+//
+// It starts nothing itself and knows no fabric: the library finds all it needs
+// in its environment, and in the memory of its peers.
+package launch
+
+import (
+	"debug/elf"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+const (
+	libraryName = "libextds.so"
+
+	// LibraryVariable names the environment variable with the path of the library.
+	LibraryVariable = "EXN_LIBRARY"
+
+	preloadVariable = "LD_PRELOAD"
+)
+
+// Library finds the library: the one that EXN_LIBRARY names, else that beside
+// this program, else that in the lib directory beside its bin directory.
+func Library() (string, error) {
+	if path := os.Getenv(LibraryVariable); path != "" {
+		path, err := filepath.Abs(path)
+		if err == nil {
+			err = usable(path)
+		}
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", LibraryVariable, err)
+		}
+		return path, nil
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("find %s: %w; set %s to its path", libraryName, err, LibraryVariable)
+	}
+	bin := filepath.Dir(program)
+	for _, dir := range []string{bin, filepath.Join(filepath.Dir(bin), "lib")} {
+		path := filepath.Join(dir, libraryName)
+		if _, err := os.Stat(path); err == nil {
+			return path, usable(path)
+		}
+	}
+	return "", fmt.Errorf("no %s beside %s nor in ../lib: set %s to its path, or build it with make", libraryName, program, LibraryVariable)
+}
+
+// usable says why the dynamic linker would not load a library.
+func usable(path string) error {
+	if strings.ContainsAny(path, " :") {
+		return fmt.Errorf("%q has a space or a colon in its path, at which %s is divided: put it elsewhere", path, preloadVariable)
+	}
+	f, err := elf.Open(path)
+	if err != nil {
+		return fmt.Errorf("%s is not a library: %w", path, err)
+	}
+	defer f.Close()
+	if f.Type != elf.ET_DYN {
+		return fmt.Errorf("%s is not a library but %v", path, f.Type)
+	}
+	return nil
+}
+
+// Options are settings of the library.
+type Options struct {
+	Fabric  string // the fabric directory; empty: as the environment says, or the default
+	Require bool   // busy connections that stay on TCP are reset
+	Verbose bool   // the library says on standard error what happens to connections
+}
+
+// Environment is env with the library preloaded before whatever else is, and
+// with the options.
+func (o Options) Environment(library string, env []string) []string {
+	env = slices.Clone(env)
+	others := strings.FieldsFunc(value(env, preloadVariable), func(r rune) bool { return r == ':' || r == ' ' })
+	others = slices.DeleteFunc(others, func(s string) bool { return s == library }) // run inside of run
+	env = set(env, preloadVariable, strings.Join(append([]string{library}, others...), ":"))
+	if o.Fabric != "" {
+		env = set(env, "EXN_FABRIC", o.Fabric)
+	}
+	if o.Require {
+		env = set(env, "EXN_DS_REQUIRE", "1")
+	}
+	if o.Verbose {
+		env = set(env, "EXN_DS_VERBOSE", "1")
+	}
+	return env
+}
+
+// ErrNotFound is wrapped by an error of [Find] that says that there is no such
+// program.
+var ErrNotFound = errors.New("no such program")
+
+// Find finds a program as a shell does.
+func Find(name string, env []string) (*Program, error) {
+	if strings.Contains(name, "/") {
+		return open(name)
+	}
+	var found error
+	for _, dir := range filepath.SplitList(value(env, "PATH")) {
+		if dir == "" {
+			dir = "."
+		}
+		p, err := open(filepath.Join(dir, name))
+		if err == nil {
+			return p, nil
+		}
+		if found == nil && !errors.Is(err, ErrNotFound) {
+			found = err // it is there, but cannot be run; perhaps another can
+		}
+	}
+	if found != nil {
+		return nil, found
+	}
+	return nil, fmt.Errorf("%s: %w in PATH", name, ErrNotFound)
+}
+
+// value is what env says of a variable, the last time it does.
+func value(env []string, name string) (v string) {
+	for _, e := range env {
+		if n, text, _ := strings.Cut(e, "="); n == name {
+			v = text
+		}
+	}
+	return v
+}
+
+func set(env []string, name, v string) []string {
+	env = slices.DeleteFunc(env, func(e string) bool { return strings.HasPrefix(e, name+"=") })
+	return append(env, name+"="+v)
+}

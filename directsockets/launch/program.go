@@ -1,0 +1,181 @@
+package launch
+
+import (
+	"bufio"
+	"bytes"
+	"debug/buildinfo"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Program is what an exec would run: a file, and if it is a script the
+// interpreters that in truth run.
+type Program struct {
+	Path  string // as given to execve
+	chain []file // the file, then each interpreter; the last is no script
+}
+
+// A file is what matters about a program file to the dynamic linker.
+type file struct {
+	path         string
+	mode         fs.FileMode
+	owner, group uint32
+	capabilities bool   // has some, which also makes the linker ignore LD_PRELOAD
+	script       bool   // begins with #!
+	problem      string // why the library cannot work in it, or ""
+}
+
+// mostInterpreters is how many scripts in a row may be each other's
+// interpreters; Linux refuses after four.
+const mostInterpreters = 5
+
+func open(path string) (*Program, error) {
+	p := &Program{Path: path}
+	for next := path; next != ""; {
+		if len(p.chain) > mostInterpreters {
+			return nil, fmt.Errorf("%s: its interpreters lead in a circle", path)
+		}
+		f, interpreter, err := look(next)
+		if err != nil {
+			if len(p.chain) > 0 {
+				return nil, fmt.Errorf("interpreter of %s: %w", p.chain[len(p.chain)-1].path, err)
+			}
+			return nil, err
+		}
+		p.chain = append(p.chain, f)
+		next = interpreter
+	}
+	return p, nil
+}
+
+// look reads the beginning of a program.
+func look(path string) (f file, interpreter string, err error) {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return f, "", fmt.Errorf("%s: %w", path, ErrNotFound)
+	case err != nil:
+		return f, "", err // a *PathError names it
+	case !info.Mode().IsRegular():
+		return f, "", fmt.Errorf("%s is not a program: %v", path, info.Mode().Type())
+	case unix.Access(path, unix.X_OK) != nil:
+		return f, "", fmt.Errorf("%s may not be executed: see its mode (ls -l)", path)
+	}
+	f = file{path: path, mode: info.Mode()}
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err == nil {
+		f.owner, f.group = st.Uid, st.Gid
+	}
+	var attribute [64]byte
+	if n, err := unix.Getxattr(path, "security.capability", attribute[:]); err == nil && n > 0 {
+		f.capabilities = true
+	}
+	opened, err := os.Open(path)
+	if errors.Is(err, fs.ErrPermission) {
+		return f, "", nil // may be run and not read: nothing is known against it
+	}
+	if err != nil {
+		return f, "", err
+	}
+	defer opened.Close()
+	// As much as Linux reads of a script.
+	first, err := bufio.NewReaderSize(opened, 256).Peek(256)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return f, "", fmt.Errorf("read %s: %w", path, err)
+	}
+	if line, is := bytes.CutPrefix(first, []byte("#!")); is {
+		f.script = true
+		line, _, _ = bytes.Cut(line, []byte("\n"))
+		return f, interpreterOf(strings.Fields(string(line))), nil
+	}
+	f.problem = problem(opened)
+	return f, "", nil
+}
+
+// interpreterOf is the program that the words behind #! run; when it is env,
+// what that runs.
+func interpreterOf(words []string) string {
+	if len(words) == 0 {
+		return "" // execve will refuse it
+	}
+	if filepath.Base(words[0]) != "env" {
+		return words[0]
+	}
+	for _, w := range words[1:] {
+		if strings.HasPrefix(w, "-") || strings.Contains(w, "=") {
+			continue
+		}
+		for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+			if path := filepath.Join(dir, w); unix.Access(path, unix.X_OK) == nil {
+				return path
+			}
+		}
+		break
+	}
+	return words[0]
+}
+
+// machines are the ELF machines of this architecture's programs.
+var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
+
+// problem says why the library cannot work in a program file, or nothing.
+func problem(r io.ReaderAt) string {
+	f, err := elf.NewFile(r)
+	if err != nil {
+		return "" // neither ELF nor script: binfmt_misc or execve have their say
+	}
+	defer f.Close()
+	if m, known := machines[runtime.GOARCH]; f.Class != elf.ELFCLASS64 || known && f.Machine != m {
+		return fmt.Sprintf("is of another architecture (%v, %v) than the library", f.Machine, f.Class)
+	}
+	if _, err := buildinfo.Read(r); err == nil {
+		return "is written in Go, whose programs make their system calls themselves: use the Go package instead"
+	}
+	for _, p := range f.Progs {
+		if p.Type != elf.PT_INTERP {
+			continue
+		}
+		linker, err := io.ReadAll(io.LimitReader(p.Open(), 256))
+		if name := filepath.Base(strings.TrimRight(string(linker), "\x00")); err != nil || !strings.HasPrefix(name, "ld-linux") {
+			return fmt.Sprintf("is not of glibc: its dynamic linker is %s", name)
+		}
+		return ""
+	}
+	return "is linked statically, so nothing can be preloaded into it"
+}
+
+// Obstacles says why connections of the program itself will stay on TCP when
+// somebody with an effective user and group ID runs it. What it starts in turn
+// may do better.
+func (p *Program) Obstacles(uid, gid int) (all []string) {
+	for i, f := range p.chain {
+		name := f.path
+		if i > 0 {
+			name = "its interpreter " + name
+		}
+		if !f.script && f.problem != "" {
+			all = append(all, name+" "+f.problem)
+		}
+		// Linux ignores these modes of scripts.
+		const secure = ", and into such programs nobody may preload"
+		switch {
+		case f.script:
+		case f.mode&fs.ModeSetuid != 0 && int(f.owner) != uid:
+			all = append(all, fmt.Sprintf("%s runs as user %d (setuid)%s", name, f.owner, secure))
+		case f.mode&fs.ModeSetgid != 0 && int(f.group) != gid:
+			all = append(all, fmt.Sprintf("%s runs as group %d (setgid)%s", name, f.group, secure))
+		case f.capabilities && uid != 0:
+			all = append(all, name+" has file capabilities"+secure)
+		}
+	}
+	return all
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Theory of Operation
+//
+// Most busy connections have a plain peer, and finding that out by the fabric
+// directory costs a dozen system calls, each time. So there is a board first: a
+// file of the directory that all its processes map, with two times per port of a
+// server, when last a busy connection to it was seen by a client with the library,
+// and when by a server with the library. Each end notes its own side and looks at
+// the other. While that is not recent, the end goes on counting; no end makes an
+// offer before.
+//
+//	end:  note own time;  fence;  recent(other time)?  ──yes──► offer (rendezvous.c)
+//	                                    └──no──► look again some calls later
+//
+// Of two that look at the same time at least one sees the other, as with offers.
+// Ports share entries, namespaces too: a wrong yes costs what it cost without.
+//
+// Whoever can write the file can make others look for peers in vain or keep them
+// from looking, and, by truncating it, end them. So it is used only in a directory
+// that nobody but its owner can enter. Its pages are allocated when it is made: a
+// full file system must not be met by a store.
+#include "real.h"
+
+#include "board.h"
+
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "clock.h"
+#include "directory.h"
+
+enum { ENTRIES = 4096, RECENT_S = 2 };
+
+struct board {
+	_Atomic uint32_t connected[ENTRIES], accepted[ENTRIES]; // seconds
+};
+
+static struct board *board;
+
+void board_open(void)
+{
+	struct stat d, f;
+	if (board || fstat(directory, &d) < 0 || d.st_uid != geteuid() || d.st_mode & 0077)
+		return;
+	int fd = openat(directory, "board-1", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		return;
+	if (fstat(fd, &f) == 0 && f.st_uid == d.st_uid && S_ISREG(f.st_mode) &&
+	    (f.st_size >= (off_t)sizeof *board || posix_fallocate(fd, 0, sizeof *board) == 0)) {
+		void *p = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+		if (p != MAP_FAILED)
+			board = p;
+	}
+	real.close(fd);
+}
+
+void board_close(void)
+{
+	if (board)
+		munmap(board, sizeof *board);
+	board = NULL;
+}
+
+bool board_meet(uint16_t port, bool active)
+{
+	if (!board || !port)
+		return true;
+	uint32_t now = (uint32_t)clock_wall(), i = port % ENTRIES;
+	_Atomic uint32_t *own = active ? &board->connected[i] : &board->accepted[i];
+	_Atomic uint32_t *other = active ? &board->accepted[i] : &board->connected[i];
+	if (atomic_load_explicit(own, memory_order_relaxed) != now)
+		atomic_store_explicit(own, now, memory_order_relaxed);
+	atomic_thread_fence(memory_order_seq_cst);
+	return now - atomic_load_explicit(other, memory_order_relaxed) <= RECENT_S;
+}

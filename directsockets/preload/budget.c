@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Theory of Operation
+//
+// Two things are scarce. Address space: a channel maps some hundred MiB, nearly all
+// of it never touched, which only a process with RLIMIT_AS notices; channels get a
+// quarter of that limit. Memory: whoever touches a page beyond the limit of its
+// cgroup is killed. A lane that was used once keeps the pages it touched until its
+// channel ends (seals forbid to give them back), at worst all of it. So each lane
+// counts in full from its first use, and all lanes of a process may take an eighth
+// of the smallest limit of its cgroups or of the machine's memory, and one lane an
+// eighth of what is left there, what the kernel can reclaim not counted as used.
+//
+// What is over the budget stays on TCP with reason `memory`. EXN_DS_MEMORY sets
+// the eighth.
+//
+// The limits are read when a lane is used for the first time, at most once a second.
+#include "real.h"
+
+#include "budget.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/sysinfo.h>
+
+#include "clock.h"
+#include "config.h"
+
+enum { SHARE = 8, MAP_SHARE = 4, TEXT = 8192, PATH = 4096 };
+
+static _Atomic uint64_t mapped, touched;
+
+bool budget_map(uint64_t size)
+{
+	struct rlimit r;
+	uint64_t now = atomic_fetch_add(&mapped, size) + size;
+	if (getrlimit(RLIMIT_AS, &r) == 0 && r.rlim_cur != RLIM_INFINITY && now > r.rlim_cur / MAP_SHARE) {
+		budget_unmap(size);
+		return false;
+	}
+	return true;
+}
+
+void budget_unmap(uint64_t size) { atomic_fetch_sub(&mapped, size); }
+
+static bool file(const char *dir, const char *name, char text[TEXT])
+{
+	char path[PATH + 256];
+	snprintf(path, sizeof path, "%s/%s", dir, name);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return false;
+	ssize_t n = real.read(fd, text, TEXT - 1);
+	real.close(fd);
+	text[n > 0 ? n : 0] = 0;
+	return n > 0;
+}
+
+// number finds "name value" in text; 0 if it is not there.
+static uint64_t number(const char *text, const char *name)
+{
+	size_t n = strlen(name);
+	for (const char *line = text; line; line = strchr(line, '\n')) {
+		line += *line == '\n';
+		if (!strncmp(line, name, n) && line[n] == ' ')
+			return strtoull(line + n, NULL, 10);
+	}
+	return 0;
+}
+
+// group lowers *limit and *left to those of the cgroup dir, of either version.
+static void group(const char *dir, bool second, uint64_t *limit, uint64_t *left)
+{
+	char text[TEXT];
+	if (!file(dir, second ? "memory.max" : "memory.limit_in_bytes", text) || !strncmp(text, "max", 3))
+		return;
+	uint64_t most = strtoull(text, NULL, 10);
+	uint64_t used = file(dir, second ? "memory.current" : "memory.usage_in_bytes", text) ? strtoull(text, NULL, 10) : 0;
+	if (file(dir, "memory.stat", text)) {
+		const char *total = second ? "" : "total_";
+		char active[32], inactive[32];
+		snprintf(active, sizeof active, "%sactive_file", total);
+		snprintf(inactive, sizeof inactive, "%sinactive_file", total);
+		uint64_t cache = number(text, active) + number(text, inactive);
+		used -= cache < used ? cache : used;
+	}
+	if (most < *limit)
+		*limit = most;
+	if (most - (used < most ? used : most) < *left)
+		*left = most - (used < most ? used : most);
+}
+
+static void limits(uint64_t *limit, uint64_t *left)
+{
+	struct sysinfo s;
+	char text[TEXT];
+	*limit = *left = ~0ull;
+	if (sysinfo(&s) == 0)
+		*limit = (uint64_t)s.totalram * s.mem_unit; // what is left of it is the kernel's to find
+	if (!file("/proc/self", "cgroup", text))
+		return;
+	for (char *line = text, *next; *line; line = next) {
+		next = line + strcspn(line, "\n");
+		if (*next)
+			*next++ = 0;
+		char *kind = strchr(line, ':'), *path = kind ? strchr(kind + 1, ':') : NULL;
+		if (!path)
+			continue;
+		*path++ = 0;
+		bool second = !strcmp(kind + 1, "");
+		if (!second && strcmp(kind + 1, "memory") != 0)
+			continue;
+		// Up to the root. In a container the group of this process may be the
+		// root of what is mounted, and the path above it lead nowhere.
+		for (size_t n = strlen(path);; n--) {
+			char dir[PATH];
+			if (n > 0 && path[n - 1] == '/')
+				continue;
+			snprintf(dir, sizeof dir, "/sys/fs/cgroup%s%.*s", second ? "" : "/memory", (int)n, path);
+			group(dir, second, limit, left);
+			while (n > 0 && path[n - 1] != '/')
+				n--;
+			if (n == 0)
+				break;
+		}
+	}
+}
+
+static bool fits(uint64_t all, uint64_t more)
+{
+	static _Atomic uint64_t read_ns, most, left;
+	uint64_t now = clock_ns();
+	if (config.memory)
+		return all <= config.memory;
+	if (!most || now - read_ns > 1000000000u) {
+		uint64_t l, f;
+		limits(&l, &f);
+		most = l;
+		left = f;
+		read_ns = now;
+	}
+	return all <= most / SHARE && more <= left / SHARE;
+}
+
+static uint64_t cost(const struct channel *ch)
+{
+	return LANE_CTL + (uint64_t)ch->own.slots * LANE_SLOT + ch->own.window;
+}
+
+bool budget_lane(struct channel *ch, uint32_t lane)
+{
+	_Atomic uint32_t *word = &ch->touched[lane / 32];
+	uint32_t bit = 1u << (lane % 32);
+	if (*word & bit)
+		return true;
+	uint64_t more = cost(ch), all = atomic_fetch_add(&touched, more) + more;
+	if (!fits(all, more)) {
+		atomic_fetch_sub(&touched, more);
+		return false;
+	}
+	atomic_fetch_or(word, bit);
+	return true;
+}
+
+void budget_lanes_end(struct channel *ch)
+{
+	uint64_t n = 0;
+	for (size_t i = 0; i < sizeof ch->touched / sizeof *ch->touched; i++)
+		n += (uint64_t)__builtin_popcount(ch->touched[i]);
+	atomic_fetch_sub(&touched, n * cost(ch));
+}

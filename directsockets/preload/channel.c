@@ -1,0 +1,427 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Theory of Operation
+//
+// Either process connects to the listener of the other (rendezvous.c) and both
+// send HELLO with their memory file and eventfds. The file is mapped only when
+// its seals and size are right:
+//
+//	F_SEAL_SHRINK|F_SEAL_GROW  it cannot be truncated under us (SIGBUS)
+//	F_SEAL_FUTURE_WRITE        nobody but its owner, who mapped it before
+//	                           sealing, can write it, not even by reopening it
+//
+// A peer without these seals, of another version or with another geometry than
+// it claims gets no channel. The mapping of the peer's file is read-only.
+//
+// Lanes are numbered; the side that connected picks even numbers, the other
+// odd ones, so they never pick the same. A lane is free again when both sides
+// have set its generation to 0, each in its own memory.
+//
+// Death: the control socket hangs up when no process of the peer's family
+// holds it any more.
+//
+// Each process keeps a private list of the channels it has descriptors and
+// mappings of, since forked children inherit both. The process that made a
+// channel gives everything back when the channel is dead and no connection of
+// the family has a lane on it; then the channel's place is free. A forked child
+// does so at once with channels that none of its connections has a lane on, and
+// keeps the others until it ends: later a thread may be inside a call on one.
+#include "real.h"
+
+#include "channel.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/rseq.h>
+#include <sys/stat.h>
+
+#include "budget.h"
+#include "config.h"
+#include "conn.h"
+#include "doorbell.h"
+#include "files.h"
+#include "process.h"
+#include "rendezvous.h"
+
+// What this process holds of a channel. The copies are private: the place of
+// the channel in family memory may be another channel's by the time a child
+// lets go.
+struct held {
+	struct channel *ch; // NULL: free
+	uint32_t serial;
+	bool needed; // for channel_spare
+	int ctl, ring_own[LANE_WAITERS], ring_peer[LANE_WAITERS];
+	struct lane_memory own, peer;
+};
+static struct held held[FAMILY_CHANNELS];
+
+static struct held *held_of(const struct channel *ch)
+{
+	for (int i = 0; i < FAMILY_CHANNELS; i++)
+		if (held[i].ch == ch && held[i].serial == ch->serial)
+			return &held[i];
+	return NULL;
+}
+
+// hold notes what the process has of the channel now. False: no place.
+static bool hold(struct channel *ch)
+{
+	struct held *h = held_of(ch);
+	for (int i = 0; !h && i < FAMILY_CHANNELS; i++)
+		if (!held[i].ch)
+			h = &held[i];
+	if (!h)
+		return false;
+	*h = (struct held){.ch = ch, .serial = ch->serial, .ctl = ch->ctl, .own = ch->own, .peer = ch->peer};
+	memcpy(h->ring_own, ch->ring_own, sizeof h->ring_own);
+	memcpy(h->ring_peer, ch->ring_peer, sizeof h->ring_peer);
+	return true;
+}
+
+static void let_go(struct held *h)
+{
+	for (int w = 0; w < LANE_WAITERS; w++) {
+		files_close(h->ring_own[w]);
+		files_close(h->ring_peer[w]);
+	}
+	files_close(h->ctl);
+	struct lane_memory *m[2] = {&h->own, &h->peer};
+	for (int i = 0; i < 2; i++)
+		if (m[i]->base) {
+			munmap(m[i]->base, m[i]->size);
+			budget_unmap(m[i]->size);
+		}
+	h->ch = NULL;
+}
+
+void channel_free(struct channel *ch)
+{
+	struct held *h = held_of(ch);
+	budget_lanes_end(ch);
+	ch->serial = 0; // what perches have of it is void
+	if (h)
+		let_go(h);
+	atomic_store(&ch->live, 0);
+}
+
+void channel_spare(void)
+{
+	for (int i = 0; i < FAMILY_CHANNELS; i++)
+		held[i].needed = false;
+	for (int fd = 0; fd < files_top(); fd++) {
+		struct conn *c = conn_get(fd);
+		struct held *h = c && c->channel && c->own ? held_of(c->channel) : NULL;
+		if (h)
+			h->needed = true;
+		if (c)
+			conn_put(c);
+	}
+	for (int i = 0; i < FAMILY_CHANNELS; i++)
+		if (held[i].ch && !held[i].needed)
+			let_go(&held[i]);
+}
+
+bool channel_hung_up(const struct channel *ch)
+{
+	struct pollfd p = {ch->ctl, 0, 0};
+	return ch->ctl < 0 || (real.poll(&p, 1, 0) > 0 && p.revents & (POLLHUP | POLLERR | POLLNVAL));
+}
+
+void channel_look(void)
+{
+	struct pollfd p[FAMILY_CHANNELS];
+	struct channel *of[FAMILY_CHANNELS];
+	nfds_t n = 0;
+	for (int i = 0; i < FAMILY_CHANNELS; i++) {
+		struct channel *ch = held[i].ch;
+		if (ch && ch->owner == process_id() && ch->serial == held[i].serial && atomic_load(&ch->live) == 1) {
+			of[n] = ch;
+			p[n++] = (struct pollfd){held[i].ctl, 0, 0};
+		}
+	}
+	if (n == 0 || real.poll(p, n, 0) <= 0)
+		return;
+	for (nfds_t i = 0; i < n; i++)
+		if (p[i].revents & (POLLHUP | POLLERR))
+			channel_kill(of[i], REASON_PEER_GONE);
+}
+
+static bool own_memory(struct channel *ch, int *fd)
+{
+	struct lane_memory *m = &ch->own;
+	m->slots = config.slots;
+	m->window = config.window;
+	// Where address space is short there are fewer lanes. The peer's file, as
+	// large by default, is still to come.
+	for (m->lanes = config.lanes; m->lanes >= 2; m->lanes = m->lanes / 2 & ~1u) {
+		m->size = lane_memory_size(m->lanes, m->slots, m->window);
+		if (budget_map(2 * m->size))
+			break;
+	}
+	if (m->lanes < 2)
+		return false;
+	budget_unmap(m->size);
+	*fd = files_memory("exn-ds-channel", m->size);
+	void *p = *fd < 0 ? MAP_FAILED : mmap(NULL, m->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, *fd, 0);
+	if (p == MAP_FAILED) {
+		budget_unmap(m->size);
+		return false;
+	}
+	m->base = p;
+	struct lane_head *h = lane_head(m);
+	h->magic = LANE_MAGIC;
+	h->version = LANE_VERSION;
+	h->lanes = m->lanes;
+	h->slots = m->slots;
+	h->window = m->window;
+	h->size = m->size;
+	return real.fcntl(*fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) == 0;
+}
+
+static enum reason map_peer(struct channel *ch, int fd, const struct message *m)
+{
+	int need = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE;
+	struct stat st;
+	if (m->version != LANE_VERSION)
+		return REASON_VERSION;
+	if (m->lanes < 2 || m->lanes > 4096 || m->slots < 16 || m->slots > 1024 || m->slots & (m->slots - 1) ||
+	    m->window < (16 << 10) || m->window > (16 << 20) || m->window & (m->window - 1) ||
+	    m->size != lane_memory_size(m->lanes, m->slots, m->window))
+		return REASON_HOSTILE;
+	int seals = real.fcntl(fd, F_GET_SEALS);
+	if (seals < 0 || (seals & need) != need || fstat(fd, &st) < 0 || (uint64_t)st.st_size != m->size)
+		return REASON_HOSTILE;
+	if (!budget_map(m->size))
+		return REASON_MEMORY;
+	void *p = mmap(NULL, m->size, PROT_READ, MAP_SHARED | MAP_NORESERVE, fd, 0);
+	if (p == MAP_FAILED) {
+		budget_unmap(m->size);
+		return REASON_MEMORY;
+	}
+	ch->peer = (struct lane_memory){NULL, m->size, m->lanes, m->slots, m->window};
+	atomic_thread_fence(memory_order_release);
+	ch->peer.base = p;
+	return REASON_NONE;
+}
+
+static bool send_with(struct channel *ch, const struct message *m, const int *fds, int n)
+{
+	struct iovec iov = {(void *)(uintptr_t)m, sizeof *m};
+	union {
+		struct cmsghdr h;
+		char space[CMSG_SPACE(sizeof(int) * (1 + LANE_WAITERS))];
+	} c;
+	struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1};
+	memset(&c, 0, sizeof c);
+	if (n > 0) {
+		h.msg_control = &c;
+		h.msg_controllen = CMSG_SPACE(sizeof(int) * (size_t)n);
+		c.h.cmsg_level = SOL_SOCKET;
+		c.h.cmsg_type = SCM_RIGHTS;
+		c.h.cmsg_len = CMSG_LEN(sizeof(int) * (size_t)n);
+		memcpy(CMSG_DATA(&c.h), fds, sizeof(int) * (size_t)n);
+	}
+	if (lock_take(&ch->ctl_lock) == LOCK_REFUSED)
+		return false;
+	bool ok = real.sendmsg(ch->ctl, &h, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof *m;
+	if (ok)
+		atomic_store_explicit(&lane_head(&ch->own)->posted, ++ch->sent, memory_order_release);
+	lock_give(&ch->ctl_lock);
+	return ok;
+}
+
+bool channel_send(struct channel *ch, const struct message *m, int fd) { return send_with(ch, m, &fd, fd >= 0); }
+
+struct channel *channel_open(int ctl, bool inviter, enum reason *why)
+{
+	struct channel *ch = family_channel_new();
+	int fds[1 + LANE_WAITERS] = {-1};
+	struct ucred cred;
+	socklen_t n = sizeof cred;
+	struct message m = {.kind = MESSAGE_HELLO, .version = LANE_VERSION};
+	*why = REASON_MEMORY;
+	if (!ch) {
+		files_close(ctl);
+		return NULL;
+	}
+	ch->ctl = ctl;
+	ch->inviter = inviter;
+	if (real.getsockopt(ctl, SOL_SOCKET, SO_PEERCRED, &cred, &n) < 0)
+		goto fail;
+	ch->uid = cred.uid;
+	ch->pid = (uint32_t)cred.pid;
+	if (!own_memory(ch, &fds[0]))
+		goto fail;
+	*why = REASON_FILES;
+	for (int w = 0; w < LANE_WAITERS; w++) {
+		ch->ring_own[w] = doorbell_make();
+		if (ch->ring_own[w] < 0)
+			goto fail;
+		fds[1 + w] = ch->ring_own[w];
+	}
+	m.lanes = ch->own.lanes;
+	m.slots = ch->own.slots;
+	m.window = ch->own.window;
+	m.size = ch->own.size;
+	rendezvous_name(m.name, sizeof m.name);
+	if (!send_with(ch, &m, fds, 1 + LANE_WAITERS))
+		goto fail;
+	if (!hold(ch))
+		goto fail;
+	files_close(fds[0]); // the mapping is enough
+	atomic_store_explicit(&ch->live, 1, memory_order_release);
+	return ch;
+fail:
+	files_close(fds[0]);
+	if (held_of(ch) || hold(ch))
+		channel_free(ch);
+	return NULL;
+}
+
+void channel_kill(struct channel *ch, enum reason why)
+{
+	uint32_t is = 1;
+	if (atomic_load(&ch->live) == 1)
+		atomic_store(&ch->why, why); // before it is seen to have ended
+	if (atomic_compare_exchange_strong(&ch->live, &is, 2))
+		config_log("channel to %s ends: %s", ch->name, reason_names[why]);
+	// Memory, control socket and eventfds stay: connections may still read
+	// from them. rendezvous.c frees them with the last lane.
+	if (is == 1 && atomic_load(&ch->lanes_used) == 0)
+		rendezvous_sweep_due();
+}
+
+void channel_kill_all(enum reason why)
+{
+	for (int i = 0; i < FAMILY_CHANNELS; i++)
+		if (held[i].ch && held[i].ch->owner == process_id() && held[i].ch->serial == held[i].serial)
+			channel_kill(held[i].ch, why);
+}
+
+void channel_kick(struct channel *ch)
+{
+	// Nobody dies of it: without a handler SIGURG is ignored.
+	if (ch->pid > 0 && atomic_load(&ch->live) == 1)
+		kill((pid_t)ch->pid, SIGURG);
+}
+
+bool channel_pending(struct channel *ch)
+{
+	if (!ch->peer.base)
+		return true; // only the socket can tell
+	return atomic_load_explicit(&lane_head(&ch->peer)->posted, memory_order_acquire) != atomic_load(&ch->read);
+}
+
+static void hello(struct channel *ch, const struct message *m, int *fds, int n)
+{
+	if (ch->peer.base || n != 1 + LANE_WAITERS || memchr(m->name, 0, sizeof m->name) == NULL) {
+		channel_kill(ch, REASON_HOSTILE);
+		return;
+	}
+	for (int w = 0; w < LANE_WAITERS; w++) {
+		if (!doorbell_legal(fds[1 + w])) {
+			channel_kill(ch, REASON_HOSTILE);
+			return;
+		}
+		ch->ring_peer[w] = files_keep(fds[1 + w]);
+		fds[1 + w] = -1;
+		if (ch->ring_peer[w] < 0) {
+			channel_kill(ch, REASON_FILES);
+			return;
+		}
+	}
+	memcpy(ch->name, m->name, sizeof ch->name);
+	enum reason why = map_peer(ch, fds[0], m);
+	hold(ch);
+	if (why != REASON_NONE)
+		channel_kill(ch, why);
+}
+
+void channel_receive(struct channel *ch, void (*f)(struct channel *ch, const struct message *m, int fd))
+{
+	for (int rounds = 0; rounds < 64 && atomic_load(&ch->live) == 1; rounds++) {
+		struct message m;
+		struct iovec iov = {&m, sizeof m};
+		union {
+			struct cmsghdr h;
+			char space[CMSG_SPACE(sizeof(int) * (1 + LANE_WAITERS))];
+		} c;
+		struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &c, .msg_controllen = sizeof c};
+		int fds[1 + LANE_WAITERS], n = 0;
+		ssize_t got = real.recvmsg(ch->ctl, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+		if (got < 0) {
+			if (errno != EAGAIN && errno != EINTR)
+				channel_kill(ch, REASON_PEER_GONE);
+			return;
+		}
+		for (struct cmsghdr *k = CMSG_FIRSTHDR(&h); k; k = CMSG_NXTHDR(&h, k))
+			if (k->cmsg_level == SOL_SOCKET && k->cmsg_type == SCM_RIGHTS && n == 0) {
+				n = (int)((k->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+				memcpy(fds, CMSG_DATA(k), (size_t)n * sizeof(int));
+			}
+		if (got == 0) {
+			channel_kill(ch, REASON_PEER_GONE);
+		} else {
+			atomic_fetch_add(&ch->read, 1);
+			if (got != (ssize_t)sizeof m || h.msg_flags & (MSG_CTRUNC | MSG_TRUNC))
+				channel_kill(ch, REASON_HOSTILE);
+			else if (m.kind == MESSAGE_HELLO)
+				hello(ch, &m, fds, n);
+			else if (!ch->peer.base)
+				channel_kill(ch, REASON_HOSTILE);
+			else
+				f(ch, &m, n > 0 ? fds[0] : -1);
+		}
+		for (int i = 0; i < n; i++)
+			if (fds[i] >= 0)
+				real.close(fds[i]);
+		if (got == 0)
+			return;
+	}
+}
+
+int channel_pick(struct channel *ch, uint32_t *generation)
+{
+	uint32_t most = ch->own.lanes < ch->peer.lanes ? ch->own.lanes : ch->peer.lanes;
+	for (uint32_t i = ch->inviter ? 0 : 1; i < most; i += 2) {
+		_Atomic uint32_t *word = &ch->busy[i / 32];
+		uint32_t bit = 1u << (i % 32);
+		if (*word & bit || atomic_load_explicit(&lane_ctl(&ch->own, i)->generation, memory_order_acquire) ||
+		    atomic_load_explicit(&lane_ctl(&ch->peer, i)->generation, memory_order_acquire))
+			continue;
+		if (atomic_fetch_or(word, bit) & bit)
+			continue;
+		*generation = atomic_fetch_add(&ch->generation, 1) + 1;
+		return (int)i;
+	}
+	return -1;
+}
+
+void channel_unpick(struct channel *ch, uint32_t lane) { atomic_fetch_and(&ch->busy[lane / 32], ~(1u << (lane % 32))); }
+
+// The CPU this thread runs on, plus one; 0 when unknown.
+static uint64_t here(void)
+{
+	if (__rseq_size) {
+		const struct rseq *r = (const struct rseq *)((char *)__builtin_thread_pointer() + __rseq_offset);
+		int cpu = (int)*(const volatile uint32_t *)&r->cpu_id;
+		if (cpu >= 0)
+			return (uint64_t)cpu + 1;
+	}
+	return (uint64_t)sched_getcpu() + 1;
+}
+
+void channel_ran(struct channel *ch)
+{
+	_Atomic uint64_t *cpu = &lane_head(&ch->own)->cpu;
+	uint64_t now = here();
+	if (atomic_load_explicit(cpu, memory_order_relaxed) != now)
+		atomic_store_explicit(cpu, now, memory_order_relaxed);
+}
+
+bool channel_near(const struct channel *ch)
+{
+	return atomic_load_explicit(&lane_head(&ch->peer)->cpu, memory_order_relaxed) == here();
+}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A channel joins two processes: one memory file per owner, eventfds, and a
+// control socket that names connections and tells when the peer dies.
+#ifndef CHANNEL_H
+#define CHANNEL_H
+
+#include "family.h"
+
+enum { CHANNEL_MESSAGE = 256 };
+
+// The messages on the control socket. Host byte order, one per packet.
+enum message_kind {
+	MESSAGE_HELLO = 1,     // first from either side; fds: memory, LANE_WAITERS eventfds
+	MESSAGE_ATTACH = 2,    // join this connection; fd: proof
+	MESSAGE_ATTACH_OK = 3, // done; fd: proof
+	MESSAGE_ATTACH_NO = 4, // not done
+};
+struct message {
+	uint32_t kind;
+	uint32_t version;
+	uint32_t lane, generation;
+	uint32_t reason;
+	uint32_t lanes, slots, window; // HELLO: geometry of the sender's file
+	uint64_t size;
+	uint64_t ino, peer_ino; // the sender's socket, the receiver's socket
+	struct tuple tuple;     // as the sender sees it
+	char name[64];          // HELLO: the sender's listener
+	uint8_t pad[256 - 4 * 8 - 3 * 8 - sizeof(struct tuple) - 64];
+};
+_Static_assert(sizeof(struct message) == CHANNEL_MESSAGE, "message");
+
+// channel_open makes a channel on a connected control socket (which it takes)
+// and sends HELLO. NULL with *why when it cannot.
+struct channel *channel_open(int ctl, bool inviter, enum reason *why);
+
+// channel_send posts a message, with one descriptor (or -1). It never blocks.
+bool channel_send(struct channel *ch, const struct message *m, int fd);
+
+// channel_pending: messages wait. Costs no system call.
+bool channel_pending(struct channel *ch);
+
+// channel_receive handles what waits and calls f for all but HELLO; fd is f's
+// only during the call. It may mark the channel dead.
+void channel_receive(struct channel *ch, void (*f)(struct channel *ch, const struct message *m, int fd));
+
+// channel_kick interrupts whatever the peer process does, so that it heeds us
+// (conn_heed) although it makes none of our calls. Best effort.
+void channel_kick(struct channel *ch);
+
+void channel_kill(struct channel *ch, enum reason why);
+void channel_kill_all(enum reason why); // those of this process
+
+// channel_free gives back everything of a dead channel of this process that no
+// connection has a lane on.
+void channel_free(struct channel *ch);
+
+// channel_spare lets go, in a child that was just forked, of channels that none of
+// its connections uses.
+void channel_spare(void);
+
+// channel_look kills the channels of this process whose peer has gone, unnoticed
+// because nobody sleeps on them.
+void channel_look(void);
+bool channel_hung_up(const struct channel *ch);
+
+// channel_pick takes a lane for a connection of ours; -1 when none is left.
+int channel_pick(struct channel *ch, uint32_t *generation);
+void channel_unpick(struct channel *ch, uint32_t lane);
+
+// channel_ran says where this process runs; channel_near: the peer last ran on
+// the same CPU, so spinning would only keep it from running.
+void channel_ran(struct channel *ch);
+bool channel_near(const struct channel *ch);
+
+#endif

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef CLOCK_H
+#define CLOCK_H
+
+#include <stdint.h>
+#include <time.h>
+
+// clock_ns is monotonic time.
+static inline uint64_t clock_ns(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+// clock_wall is the time that file systems stamp with, in seconds.
+static inline time_t clock_wall(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_REALTIME_COARSE, &t);
+	return t.tv_sec;
+}
+
+// clock_ticks is cheap and roughly steady: the cycle counter where there is one. In
+// ASK_TICKS pass some 10 us; with that period a quiet peer is looked after.
+#define ASK_TICKS (1u << 15)
+static inline uint64_t clock_ticks(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	return __builtin_ia32_rdtsc();
+#else
+	return clock_ns();
+#endif
+}
+
+static inline void clock_pause(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("yield");
+#endif
+}
+
+#endif

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Settings of the library, all from the environment; config.c lists them.
+#ifndef CONFIG_H
+#define CONFIG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { CONFIG_PATH = 3824 }; // bytes of the fabric directory's path; it is published in status.h
+
+// A subnet, IPv4 as mapped IPv6 addresses.
+struct subnet {
+	uint8_t address[16];
+	uint8_t bits;
+};
+
+struct config {
+	bool off;             // EXN_DS=off
+	char fabric[CONFIG_PATH]; // EXN_FABRIC or its default; empty: none
+	uint32_t calls;       // EXN_DS_CALLS
+	uint64_t bytes;       // EXN_DS_BYTES
+	uint64_t spin_ns;     // EXN_DS_SPIN_US
+	uint32_t slots;       // EXN_DS_SLOTS, a power of two
+	uint32_t window;      // EXN_DS_WINDOW, a power of two
+	uint32_t lanes;       // EXN_DS_LANES
+	uint32_t velo_max;    // EXN_DS_VELO_MAX
+	struct subnet subnets[16]; // EXN_DS_SUBNETS
+	uint32_t subnet_count;
+	uint64_t memory;      // EXN_DS_MEMORY, 0: from the limits
+	bool verbose;         // EXN_DS_VERBOSE
+	bool require;         // EXN_DS_REQUIRE
+	uint32_t test_switch; // EXN_DS_TEST_SWITCH
+	uint64_t test_seed;   // EXN_DS_TEST_SEED
+	bool test_rx_off;     // EXN_DS_TEST_NOCONSENT
+};
+extern struct config config;
+
+void config_init(void);
+
+// config_say writes one line to stderr.
+void config_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+// config_log does if EXN_DS_VERBOSE is set.
+void config_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+// config_say writes one line to stderr in any case.
+void config_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+// config_random is a small generator for the test hooks, seeded by EXN_DS_TEST_SEED.
+uint32_t config_random(void);
+
+#endif

@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Theory of Operation
+//
+//	NEW ─connect/accept─► COUNTING ─threshold─► (rendezvous.c) ─► ATTACHED
+//	ATTACHED ──nobody of the family sleeps natively on it──► ENGAGED
+//	any ──reason──► OFF          any ──last close──► CLOSED ──► FREE
+//
+// A native call (one that may sleep in the kernel on this socket, or moves TCP
+// bytes) raises `native` first and then looks at the state; engaging sets
+// ENGAGING first and then looks at `native`. Both are sequentially consistent,
+// so at least one sees the other: either the native call turns into a lane
+// call, which waits for the locks, or engaging gives up and tries later.
+//
+// While it holds both locks, engaging also compares our count of stream bytes
+// with the kernel's: bytes that moved through a call without a hook (stdio,
+// a raw system call) make the offsets N meaningless, so such a connection
+// stays on TCP. In ESTABLISHED the kernel counts exactly (bytes_acked has the
+// SYN of an active open in it).
+#include "real.h"
+
+#include "conn.h"
+
+#include <errno.h>
+#include <linux/sockios.h>
+#include <netinet/in.h>
+#include <linux/tcp.h>
+#include <string.h>
+#include <sys/ioctl.h>
+
+#include "clock.h"
+#include "doorbell.h"
+#include "epset.h"
+#include "process.h"
+#include "stream.h"
+
+enum { ESTABLISHED = 1 }; // TCP_ESTABLISHED; <netinet/tcp.h> and <linux/tcp.h> exclude each other
+
+_Atomic int conn_attached;
+_Atomic enum reason conn_never;
+
+// lost: the descriptor was closed by a call that no hook saw, or its number would
+// not be given out again. The kernel has told the peer.
+static void lost(int fd)
+{
+	struct conn *c = conn_get(fd);
+	if (!c)
+		return;
+	files_clear(fd);
+	if (atomic_fetch_sub(&c->refs, 1) == 1) {
+		uint32_t was = atomic_exchange(&c->state, CONN_CLOSED);
+		if (was == CONN_ATTACHED && c->owner == process_id())
+			atomic_fetch_sub(&conn_attached, 1);
+		rendezvous_closed(c, fd, was);
+	}
+	conn_put(c);
+}
+
+struct conn *conn_new(int fd, enum conn_state state, bool nonblock)
+{
+	if (config.off || fd < 0 || fd >= FILES_MAX)
+		return NULL;
+	struct conn *c = family_conn_new();
+	if (!c)
+		return NULL;
+	c->nonblock = nonblock;
+	if (conn_never != REASON_NONE) {
+		c->reason = conn_never;
+		state = CONN_OFF;
+	}
+	if (files_conn(fd))
+		lost(fd);
+	atomic_store(&c->state, state);
+	files_set_conn(fd, c);
+	return c;
+}
+
+void conn_leave_lane(struct conn *c)
+{
+	struct channel *ch = c->channel;
+	struct lane_ctl *own = c->own;
+	// What another process attached and nobody engaged is not mapped here.
+	if (!ch || !own || (!c->engaged && c->owner != process_id()))
+		return;
+	c->own = NULL;
+	atomic_store(&own->generation, 0);
+	if ((c->lane & 1) == (ch->inviter ? 0u : 1u))
+		channel_unpick(ch, c->lane);
+	if (atomic_fetch_sub(&ch->lanes_used, 1) != 1 || ch->owner != process_id())
+		return;
+	if (atomic_load(&ch->live) == 1 && channel_hung_up(ch))
+		channel_kill(ch, REASON_PEER_GONE);
+	else if (atomic_load(&ch->live) == 2)
+		rendezvous_sweep_due();
+}
+
+static void finish(struct conn *c, int fd);
+
+void conn_reap(struct conn *c)
+{
+	int kept = c->kept;
+	if (kept && c->users == 0 && atomic_exchange(&c->kept, 0) == kept) {
+		int saved = errno;
+		finish(c, kept);
+		files_close(kept);
+		atomic_fetch_sub(&c->refs, 1);
+		errno = saved;
+	}
+	if (c->refs != 0 || c->users != 0)
+		return;
+	conn_leave_lane(c);
+	family_conn_free(c);
+}
+
+static bool counted(struct conn *c, int fd)
+{
+	struct tcp_info t;
+	socklen_t n = sizeof t;
+	int in = 0, out = 0;
+	memset(&t, 0, sizeof t);
+	if (real.getsockopt(fd, IPPROTO_TCP, TCP_INFO, &t, &n) < 0 || real.ioctl(fd, SIOCOUTQ, &out) < 0 ||
+	    real.ioctl(fd, FIONREAD, &in) < 0)
+		return false;
+	return t.tcpi_state == ESTABLISHED && t.tcpi_bytes_received - (uint64_t)in == c->tcp_rx &&
+	       t.tcpi_bytes_acked + (uint64_t)out - (c->active ? 1 : 0) == c->tcp_tx;
+}
+
+static bool established(int fd)
+{
+	struct tcp_info t;
+	socklen_t n = sizeof t;
+	memset(&t, 0, sizeof t);
+	return real.getsockopt(fd, IPPROTO_TCP, TCP_INFO, &t, &n) == 0 && t.tcpi_state == ESTABLISHED;
+}
+
+void conn_stays(struct conn *c, int fd, enum reason why)
+{
+	if (!config.require || why == REASON_PEER_GONE) {
+		config_log("connection %llu stays on TCP: %s", (unsigned long long)c->ino, reason_names[why]);
+		return;
+	}
+	config_say("connection %llu is reset, for it got no lane and EXN_DS_REQUIRE is set: %s", (unsigned long long)c->ino,
+		   reason_names[why]);
+	conn_reset(c, fd, why);
+}
+
+static void leave_attached(struct conn *c, int fd, enum conn_state to, enum reason why)
+{
+	atomic_store(&c->reason, why);
+	atomic_fetch_sub(&conn_attached, 1);
+	atomic_store(&c->state, to);
+	if (to == CONN_OFF)
+		conn_stays(c, fd, why);
+}
+
+void conn_heed(void)
+{
+	for (int fd = 0; fd < files_top(); fd++) {
+		struct conn *c = files_conn(fd);
+		if (!c || c->state != CONN_ENGAGED || !(c = conn_get(fd)))
+			continue;
+		if (conn_engaged(c))
+			stream_heed(c, fd);
+		conn_put(c);
+	}
+}
+
+static void kicked(int signo)
+{
+	int saved = errno;
+	(void)signo;
+	conn_heed();
+	errno = saved;
+}
+
+// kickable lets peers interrupt us (channel_kick), unless the program has its own
+// use for the signal.
+static void kickable(void)
+{
+	static _Atomic int once;
+	struct sigaction is, a = {.sa_handler = kicked, .sa_flags = SA_RESTART};
+	if (atomic_load(&once) || atomic_exchange(&once, 1))
+		return;
+	sigemptyset(&a.sa_mask);
+	if (sigaction(SIGURG, NULL, &is) == 0 && is.sa_handler == SIG_DFL && !(is.sa_flags & SA_SIGINFO))
+		sigaction(SIGURG, &a, NULL);
+}
+
+void conn_try_engage(struct conn *c, int fd)
+{
+	if (c->calls < c->due || c->procs > 1 || c->owner != process_id() || (c->nonblock && !c->watched))
+		return;
+	int saved = errno;
+	c->due = c->calls + 8;
+	if (!lock_try(&c->rx_lock))
+		return;
+	if (!lock_try(&c->tx_lock)) {
+		lock_give(&c->rx_lock);
+		return;
+	}
+	uint32_t is = CONN_ATTACHED;
+	if (atomic_compare_exchange_strong(&c->state, &is, CONN_ENGAGING)) {
+		enum reason why = REASON_NONE;
+		if (atomic_load(&c->native) != 0 || !established(fd)) {
+			atomic_store(&c->state, CONN_ATTACHED);
+		} else if (atomic_load(&c->peer->generation) != c->generation || atomic_load(&c->channel->live) != 1) {
+			leave_attached(c, fd, CONN_OFF, REASON_PEER_GONE);
+		} else if (!counted(c, fd)) {
+			leave_attached(c, fd, CONN_OFF, REASON_UNCOUNTED);
+		} else if (!epset_engage(c, fd, &why)) {
+			if (why == REASON_NONE)
+				atomic_store(&c->state, CONN_ATTACHED); // not now
+			else
+				leave_attached(c, fd, CONN_OFF, why);
+		} else {
+			if (!config.test_rx_off)
+				atomic_store(&c->own->consent, ++c->rx_consented);
+			atomic_store(&c->rx_hint, 1);
+			c->engaged = true;
+			kickable();
+			leave_attached(c, fd, CONN_ENGAGED, REASON_NONE);
+			config_log("connection %llu has lane %u of the channel to %s", (unsigned long long)c->ino, c->lane,
+				   c->channel->name);
+		}
+	}
+	lock_give(&c->tx_lock);
+	lock_give(&c->rx_lock);
+	errno = saved;
+}
+
+bool conn_enter(struct conn *c, int fd)
+{
+	uint32_t state = atomic_load_explicit(&c->state, memory_order_acquire);
+	if (state == CONN_ENGAGED)
+		return true;
+	if (state == CONN_OFF || state == CONN_LISTENER) {
+		atomic_fetch_add_explicit(&c->native, 1, memory_order_relaxed);
+		return false;
+	}
+	atomic_fetch_add_explicit(&c->calls, 1, memory_order_relaxed);
+	switch (state) {
+	case CONN_COUNTING:
+		if (c->calls < config.calls && c->tcp_rx + c->tcp_tx < config.bytes)
+			break;
+		// fall through
+	case CONN_OFFERED:
+	case CONN_ATTACHING:
+		rendezvous_step(c, fd);
+		break;
+	}
+	if (c->state == CONN_ATTACHED)
+		conn_try_engage(c, fd);
+	atomic_fetch_add(&c->native, 1);
+	state = atomic_load(&c->state);
+	if (state != CONN_ENGAGING && state != CONN_ENGAGED)
+		return false;
+	atomic_fetch_sub(&c->native, 1);
+	if (state == CONN_ENGAGED)
+		return true;
+	// Another thread is engaging it: the lock tells when it has decided.
+	if (lock_take(&c->rx_lock) != LOCK_REFUSED)
+		lock_give(&c->rx_lock);
+	return conn_enter(c, fd);
+}
+
+void conn_dup(int from, int to)
+{
+	struct conn *c = conn_get(from);
+	if (!c)
+		return;
+	if (to >= FILES_MAX) {
+		conn_stay(c, from, REASON_FILES);
+	} else {
+		atomic_fetch_add(&c->refs, 1);
+		files_set_conn(to, c);
+	}
+	conn_put(c);
+}
+
+// held_here is another descriptor of it in this process, or -1.
+static int held_here(const struct conn *c)
+{
+	for (int fd = 0; fd < files_top(); fd++)
+		if (files_conn(fd) == c)
+			return fd;
+	return -1;
+}
+
+static void finish(struct conn *c, int fd)
+{
+	uint32_t was = atomic_load(&c->state);
+	if (was == CONN_ENGAGED)
+		stream_close(c, fd);
+	was = atomic_exchange(&c->state, CONN_CLOSED);
+	if (was == CONN_ATTACHED && c->owner == process_id())
+		atomic_fetch_sub(&conn_attached, 1);
+	rendezvous_closed(c, fd, was);
+}
+
+void conn_close(int fd, bool real_too)
+{
+	struct conn *c = conn_get(fd);
+	if (!c) {
+		if (real_too)
+			real.close(fd);
+		return;
+	}
+	files_clear(fd);
+	int saved = errno;
+	int copy = c->refs > 1 ? held_here(c) : -1;
+	if (epset_closed(c, fd, copy))
+		conn_stay(c, copy, REASON_NESTED);
+	bool last = atomic_fetch_sub(&c->refs, 1) == 1;
+	if (last && conn_engaged(c) && c->users > 1) {
+		// As with a file, the calls that go on are its last users.
+		atomic_fetch_add(&c->refs, 1);
+		int kept = files_keep(real.dup(fd));
+		c->kept = kept < 0 ? 0 : kept;
+		last = kept < 0;
+	}
+	if (last) {
+		finish(c, fd);
+	} else if (c->procs > 1 && copy < 0) {
+		rendezvous_release(c, fd);
+		atomic_fetch_sub(&c->procs, 1);
+	}
+	conn_put(c);
+	rendezvous_sweep();
+	errno = saved;
+	if (real_too)
+		real.close(fd);
+}
+
+bool conn_return(struct conn *c, int fd, enum reason why)
+{
+	atomic_store(&c->reason, why);
+	if (c->dead || !stream_back(c, fd))
+		return false; // a reset is known to us alone
+	epset_disengaged(c);
+	uint32_t is = CONN_ENGAGED;
+	if (atomic_compare_exchange_strong(&c->state, &is, CONN_OFF))
+		config_log("connection %llu is back on TCP: %s", (unsigned long long)c->ino, reason_names[why]);
+	return true;
+}
+
+bool conn_stay(struct conn *c, int fd, enum reason why)
+{
+	uint32_t state = atomic_load(&c->state);
+	if (state == CONN_OFF || state == CONN_LISTENER || state == CONN_CLOSED)
+		return true;
+	if (state == CONN_ENGAGED || state == CONN_ENGAGING) {
+		if (conn_return(c, fd, why))
+			return true;
+		conn_reset(c, fd, why);
+		return false;
+	}
+	rendezvous_stay(c, fd, why);
+	return true;
+}
+
+void conn_quit(struct conn *c, int fd, enum reason why)
+{
+	if (conn_stay(c, fd, why) && c->users == 1)
+		conn_leave_lane(c);
+}
+
+static uint64_t timeout_of(int fd, int option)
+{
+	struct timeval t = {0};
+	socklen_t n = sizeof t;
+	if (real.getsockopt(fd, SOL_SOCKET, option, &t, &n) < 0)
+		return 0;
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_usec * 1000u;
+}
+
+void conn_options(struct conn *c, int fd, int option)
+{
+	enum { RCVTIMEO_NEW = 66, SNDTIMEO_NEW = 67 };
+	int low;
+	struct linger l;
+	socklen_t n;
+	bool all = option == -1;
+	if (all || option == SO_RCVTIMEO || option == RCVTIMEO_NEW)
+		c->rcvtimeo_ns = timeout_of(fd, SO_RCVTIMEO);
+	if (all || option == SO_SNDTIMEO || option == SNDTIMEO_NEW)
+		c->sndtimeo_ns = timeout_of(fd, SO_SNDTIMEO);
+	n = sizeof low;
+	if ((all || option == SO_RCVLOWAT) && real.getsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &low, &n) == 0 && low > 0)
+		c->rcvlowat = (uint32_t)low;
+	n = sizeof l;
+	if ((all || option == SO_LINGER) && real.getsockopt(fd, SOL_SOCKET, SO_LINGER, &l, &n) == 0)
+		c->linger_s = l.l_onoff ? l.l_linger : -1;
+}
+
+void conn_reset(struct conn *c, int fd, enum reason why)
+{
+	// Called with or without the locks: each store is safe by itself.
+	if (c->dead)
+		return;
+	int saved = errno, e;
+	socklen_t n = sizeof e;
+	struct sockaddr none = {.sa_family = AF_UNSPEC};
+	atomic_store(&c->reason, why);
+	atomic_store(&c->error, ECONNRESET);
+	c->dead = true;
+	if (c->own)
+		atomic_store(&c->own->closed, 1);
+	if (why == REASON_PEER_GONE)
+		real.shutdown(fd, SHUT_RDWR); // what came before its death stays readable
+	else
+		real.connect(fd, &none, sizeof none); // sends RST at once
+	real.getsockopt(fd, SOL_SOCKET, SO_ERROR, &e, &n); // ours counts
+	if (c->channel && c->peer) {
+		doorbell_ring(c->channel, &c->peer->rx_waiters);
+		doorbell_ring(c->channel, &c->peer->tx_waiters);
+	}
+	config_log("connection %llu reset: %s", (unsigned long long)c->ino, reason_names[why]);
+	errno = saved;
+}

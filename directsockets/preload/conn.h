@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A TCP connection of the program: references, counting, and the step from
+// plain TCP to lanes.
+#ifndef CONN_H
+#define CONN_H
+
+#include "channel.h"
+#include "config.h"
+#include "family.h"
+#include "files.h"
+#include "rendezvous.h"
+
+extern _Atomic int conn_attached; // connections of this process that wait to be engaged
+extern _Atomic enum reason conn_never; // why new connections stay on TCP, REASON_NONE while they need not
+
+void conn_reap(struct conn *c);
+
+// conn_put ends a use that conn_get began.
+static inline void conn_put(struct conn *c)
+{
+	if (atomic_fetch_sub_explicit(&c->users, 1, memory_order_acq_rel) == 1 &&
+	    (atomic_load_explicit(&c->state, memory_order_relaxed) == CONN_CLOSED || c->kept))
+		conn_reap(c);
+}
+
+// conn_fd is the descriptor to use in a call that began with fd: another thread may
+// have closed that one meanwhile, which does not end the call.
+static inline int conn_fd(const struct conn *c, int fd) { return c->kept ? c->kept : fd; }
+
+// conn_get returns the connection of a descriptor, or NULL, and keeps it from
+// being freed until conn_put.
+static inline struct conn *conn_get(int fd)
+{
+	for (;;) {
+		struct conn *c = files_conn(fd);
+		if (!c)
+			return NULL;
+		atomic_fetch_add_explicit(&c->users, 1, memory_order_acq_rel);
+		if (files_conn(fd) == c)
+			return c;
+		conn_put(c);
+	}
+}
+
+// conn_enter is run first in each call on a connection: it counts, and moves
+// the connection on when its time has come. True: the call goes to stream.c;
+// false: it goes to the kernel, between conn_enter and conn_native_end.
+bool conn_enter(struct conn *c, int fd);
+
+static inline void conn_native_end(struct conn *c)
+{
+	atomic_fetch_sub_explicit(&c->native, 1, memory_order_acq_rel);
+}
+
+static inline bool conn_engaged(const struct conn *c)
+{
+	return atomic_load_explicit((_Atomic uint32_t *)(uintptr_t)&c->state, memory_order_acquire) == CONN_ENGAGED;
+}
+
+// conn_try_engage moves an attached connection to lanes if nobody sleeps on it
+// in the kernel.
+void conn_try_engage(struct conn *c, int fd);
+
+// conn_new tracks a descriptor; it is quietly not tracked when there is no room.
+struct conn *conn_new(int fd, enum conn_state state, bool nonblock);
+void conn_dup(int from, int to); // fd `to` is now a copy of `from`
+void conn_close(int fd, bool real_too);
+
+// conn_stay keeps a connection on TCP from now on: one that has no lane yet for
+// ever, one on a lane by conn_return, or a reset if that fails: then false. It takes
+// up to 1 s. For whoever takes the descriptor away from us (exec, stdio, passing).
+bool conn_stay(struct conn *c, int fd, enum reason why);
+
+// conn_quit is conn_stay, after which the lane's memory is not needed either, unless
+// somebody is inside a call on the connection. The caller counts as a user.
+void conn_quit(struct conn *c, int fd, enum reason why);
+
+// conn_stays says that a connection has been given up for lanes: in the log, or,
+// where they are required, by a reset.
+void conn_stays(struct conn *c, int fd, enum reason why);
+
+// conn_return takes an engaged connection back to TCP: what is unread on the lane
+// is sent again by the peer. False if the peer does not answer within 1 s, or had
+// ended before with bytes unread; then it stays on its lane, and nothing is lost.
+bool conn_return(struct conn *c, int fd, enum reason why);
+
+// conn_options reads an option of SOL_SOCKET that our calls must honour, after
+// it was set; -1: all of them.
+void conn_options(struct conn *c, int fd, int option);
+
+// conn_reset aborts: ECONNRESET here and at the peer.
+void conn_reset(struct conn *c, int fd, enum reason why);
+
+// conn_heed gives back, on all connections of this process, what peers ask for that
+// return to TCP. Safe in a signal handler.
+void conn_heed(void);
+
+void conn_leave_lane(struct conn *c);
+
+#endif

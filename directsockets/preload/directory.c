@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "real.h"
+
+#include "directory.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "clock.h"
+#include "config.h"
+#include "files.h"
+
+int directory = -1;
+static char path_of[PATH_MAX];
+
+static bool directory_trusted(int fd)
+{
+	struct stat st;
+	if (fstat(fd, &st) < 0 || (st.st_mode & 0002))
+		return false;
+	return st.st_uid == geteuid() || st.st_uid == 0 || (st.st_mode & 0020);
+}
+
+bool directory_open(void)
+{
+	const char *path = config.fabric;
+	if (directory >= 0)
+		return true;
+	if (!*path)
+		return false;
+	if (mkdir(path, 0700) < 0 && errno != EEXIST)
+		return false;
+	int top = open(path, O_DIRECTORY | O_CLOEXEC);
+	struct stat st;
+	if (top < 0)
+		return false;
+	int fd = -1;
+	if (directory_trusted(top) && fstat(top, &st) == 0) {
+		// A group directory gets a group subdirectory, whatever the umask.
+		if (mkdirat(top, "ds", 0700) == 0 && (st.st_mode & 0070))
+			fchmodat(top, "ds", st.st_mode & 07777, 0);
+		fd = openat(top, "ds", O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+		if (fd >= 0 && !directory_trusted(fd)) {
+			real.close(fd);
+			fd = -1;
+		}
+	}
+	real.close(top);
+	snprintf(path_of, sizeof path_of, "%s/ds", path);
+	directory = files_keep(fd);
+	return directory >= 0;
+}
+
+void directory_close(void)
+{
+	files_close(directory);
+	directory = -1;
+}
+
+socklen_t directory_address(struct sockaddr_un *a, const char *name)
+{
+	a->sun_family = AF_UNIX;
+	int n = snprintf(a->sun_path, sizeof a->sun_path, "%s/%s", path_of, name);
+	if (n >= (int)sizeof a->sun_path)
+		snprintf(a->sun_path, sizeof a->sun_path, "/proc/self/fd/%d/%.63s", directory, name);
+	return sizeof *a;
+}
+
+// deserted: nobody listens there any more. A socket of the wrong type is told so
+// by a living listener, which notices nothing.
+static bool deserted(const char *name)
+{
+	struct sockaddr_un a;
+	int s = real.socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	bool yes = s >= 0 && real.connect(s, (struct sockaddr *)&a, directory_address(&a, name)) < 0 &&
+		   (errno == ECONNREFUSED || errno == ENOENT);
+	if (s >= 0)
+		real.close(s);
+	return yes;
+}
+
+// stale: an offer that has expired or whose process is gone.
+static bool stale(const char *offer)
+{
+	struct stat st;
+	char target[2 * DIRECTORY_NAME];
+	ssize_t n = readlinkat(directory, offer, target, sizeof target - 1);
+	if (n <= 0)
+		return false;
+	target[n] = 0;
+	char *colon = strchr(target, ':');
+	if (!colon || colon - target >= DIRECTORY_NAME || strchr(target, '/'))
+		return true;
+	*colon = 0;
+	return deserted(target) || (fstatat(directory, offer, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+				    clock_wall() - st.st_mtime > DIRECTORY_OFFER_S);
+}
+
+void directory_sweep(void)
+{
+	int fd = openat(directory, ".", O_DIRECTORY | O_CLOEXEC);
+	DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
+	if (!d) {
+		if (fd >= 0)
+			real.close(fd);
+		return;
+	}
+	for (struct dirent *e; (e = readdir(d)) != NULL;) {
+		if (e->d_name[0] == 'o' && e->d_name[1] == '-') {
+			if (stale(e->d_name))
+				unlinkat(directory, e->d_name, 0);
+		} else if (e->d_name[0] == 'p' && e->d_name[1] == '-' && strlen(e->d_name) < DIRECTORY_NAME && deserted(e->d_name)) {
+			unlinkat(directory, e->d_name, 0);
+		}
+	}
+	closedir(d);
+}

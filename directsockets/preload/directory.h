@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The subdirectory "ds" of the fabric directory, in which processes find each
+// other. rendezvous.c says what lies in it.
+#ifndef DIRECTORY_H
+#define DIRECTORY_H
+
+#include <stdbool.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+enum {
+	DIRECTORY_NAME = 64,   // bytes of a listener's name, the end included
+	DIRECTORY_OFFER_S = 2, // an offer this old has expired
+};
+
+extern int directory; // its descriptor, -1 while it is not open
+
+// directory_open makes it and opens it, once. False: there is none that can be
+// trusted.
+bool directory_open(void);
+
+void directory_close(void);
+
+// directory_address is where the listener of that name is reached.
+socklen_t directory_address(struct sockaddr_un *a, const char *name);
+
+// directory_sweep removes what crashed processes left: listeners nobody listens on
+// and expired offers.
+void directory_sweep(void);
+
+#endif

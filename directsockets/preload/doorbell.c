@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Theory of Operation
+//
+// A waiter has a doorbell, an eventfd made by the side that sleeps on it, and a
+// sleep epoch in that side's sealed memory. Each side of a channel has
+// LANE_WAITERS of them.
+//
+//	sleeper                                  producer
+//	  mask |= w      (who to wake)             post slot      (release)
+//	  epoch becomes a new odd number           fence          (1)
+//	  fence          (2)                       read mask
+//	  look again at the lane                   read epoch[w]
+//	  sleep                                    odd and not yet rung: ring
+//	  epoch becomes even
+//
+// With both fences sequentially consistent, either the sleeper's second look
+// sees the slot or the producer's read sees the odd epoch: there is no order
+// in which both miss. Without (1) the store of the slot may still sit in the
+// producer's store buffer when it reads an even epoch, without (2) likewise
+// the other way round: x86 does reorder a store with a later load.
+//
+// A doorbell has the value 1 for ever: it is rung by adding 0, which never blocks
+// and never fails, and watched edge-triggered by an epoll descriptor of each
+// sleeper (perch.c). So nobody empties it and nobody can steal a ring: everyone
+// who sleeps on it wakes. Hence any number of sleepers, threads, epoll sets and
+// processes of a family, may share a waiter; they do when there are more of them
+// than waiters. Sharing costs wake-ups that find nothing, nothing else:
+//
+//	arm     each makes a new odd epoch, for which nobody has rung yet
+//	disarm  makes it even only if nobody shares the waiter; left odd, it costs
+//	        one ring at most
+//	mask    a bit is taken back only if nobody shares the waiter; who begins
+//	        to share it meanwhile is woken and sets it again
+//
+// A producer rings once per odd epoch, and remembers that after it has rung: one
+// that dies in between has another ring again.
+#include "real.h"
+
+#include "doorbell.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+
+#include "files.h"
+
+int doorbell_make(void) { return files_keep(eventfd(1, EFD_NONBLOCK | EFD_CLOEXEC)); }
+
+bool doorbell_legal(int fd)
+{
+	char link[40], kind[32];
+	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+	ssize_t n = readlink(link, kind, sizeof kind - 1);
+	if (n <= 0)
+		return false;
+	kind[n] = 0;
+	return !strcmp(kind, "anon_inode:[eventfd]");
+}
+
+static void ring(int fd)
+{
+	uint64_t nothing = 0;
+	int saved = errno;
+	if (real.write(fd, &nothing, sizeof nothing) < 0)
+		errno = saved; // closed: the channel is over
+}
+
+int doorbell_claim(struct channel *ch)
+{
+	for (;;) {
+		int least = 0;
+		uint32_t users = ~0u;
+		for (int w = 0; w < LANE_WAITERS && users > 0; w++) {
+			uint32_t n = atomic_load(&ch->users[w]);
+			if (n < users) {
+				users = n;
+				least = w;
+			}
+		}
+		if (atomic_compare_exchange_strong(&ch->users[least], &users, users + 1))
+			return least;
+	}
+}
+
+void doorbell_release(struct channel *ch, int w)
+{
+	if (atomic_load(&ch->live) == 1)
+		doorbell_disarm(ch, w);
+	atomic_fetch_sub(&ch->users[w], 1);
+}
+
+void doorbell_watch(_Atomic uint64_t *mask, int w)
+{
+	uint64_t bit = 1ull << w;
+	if (!(atomic_load_explicit(mask, memory_order_relaxed) & bit))
+		atomic_fetch_or(mask, bit);
+}
+
+void doorbell_unwatch(struct channel *ch, _Atomic uint64_t *mask, int w)
+{
+	uint64_t bit = 1ull << w;
+	if (atomic_load(&ch->users[w]) > 1)
+		return;
+	atomic_fetch_and(mask, ~bit);
+	if (atomic_load(&ch->users[w]) > 1) { // since a moment: it may have set the bit before
+		atomic_fetch_or(mask, bit);
+		doorbell_wake(ch, w);
+	}
+}
+
+void doorbell_arm(struct channel *ch, int w)
+{
+	_Atomic uint64_t *e = &lane_head(&ch->own)->waiter[w].epoch;
+	uint64_t v = atomic_load_explicit(e, memory_order_relaxed);
+	while (!atomic_compare_exchange_weak(e, &v, (v + 1) | 1))
+		;
+	atomic_thread_fence(memory_order_seq_cst);
+}
+
+void doorbell_disarm(struct channel *ch, int w)
+{
+	_Atomic uint64_t *e = &lane_head(&ch->own)->waiter[w].epoch;
+	uint64_t v = atomic_load_explicit(e, memory_order_relaxed);
+	// Who comes to share it after this question makes the epoch another one.
+	if (v & 1 && atomic_load(&ch->users[w]) == 1)
+		atomic_compare_exchange_strong(e, &v, v + 1);
+}
+
+void doorbell_ring(struct channel *ch, const _Atomic uint64_t *mask)
+{
+	atomic_thread_fence(memory_order_seq_cst);
+	uint64_t m = atomic_load_explicit((_Atomic uint64_t *)(uintptr_t)mask, memory_order_relaxed);
+	for (m &= (1u << LANE_WAITERS) - 1; m; m &= m - 1) {
+		int w = __builtin_ctzll(m);
+		uint64_t e = atomic_load_explicit(&lane_head(&ch->peer)->waiter[w].epoch, memory_order_relaxed);
+		if (!(e & 1) || atomic_load_explicit(&ch->rung[w], memory_order_relaxed) == e)
+			continue;
+		ring(ch->ring_peer[w]);
+		atomic_store_explicit(&ch->rung[w], e, memory_order_relaxed);
+	}
+}
+
+void doorbell_wake(struct channel *ch, int w) { ring(ch->ring_own[w]); }

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Doorbells: saying that one sleeps, and waking who does.
+#ifndef DOORBELL_H
+#define DOORBELL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "family.h"
+
+// doorbell_make makes a doorbell of ours, kept; -1 without a descriptor left.
+int doorbell_make(void);
+
+// doorbell_legal tells whether a descriptor that a peer sent is an eventfd: to
+// ring anything else could block or deliver bytes.
+bool doorbell_legal(int fd);
+
+// doorbell_claim gives a waiter of the channel, one that nobody else uses while
+// there are such, else one to be shared. It cannot fail.
+int doorbell_claim(struct channel *ch);
+void doorbell_release(struct channel *ch, int w);
+
+// doorbell_watch asks the peer to ring waiter w; mask is a word of our control
+// block. doorbell_unwatch ends that, unless others use the waiter.
+void doorbell_watch(_Atomic uint64_t *mask, int w);
+void doorbell_unwatch(struct channel *ch, _Atomic uint64_t *mask, int w);
+
+// doorbell_arm says that a user of waiter w is about to sleep. The caller must
+// look again after it and before it sleeps. Who armed before may be rung anew.
+void doorbell_arm(struct channel *ch, int w);
+// doorbell_disarm: this user is awake. Others may go on sleeping.
+void doorbell_disarm(struct channel *ch, int w);
+
+// doorbell_ring wakes the waiters of the peer named in mask, if they sleep.
+void doorbell_ring(struct channel *ch, const _Atomic uint64_t *mask);
+
+// doorbell_wake wakes all who sleep on a waiter of our own side.
+void doorbell_wake(struct channel *ch, int w);
+
+#endif

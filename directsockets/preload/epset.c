@@ -1,0 +1,529 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Theory of Operation
+//
+// The kernel's set stays the program's set, with the program's data, of all that
+// is on TCP: for such members we only keep what the program asked for, and the
+// set costs nothing. A member whose connection is engaged leaves the kernel's set
+// and is ours: its readiness is computed in user space (member.c). So there is
+// nothing of ours in the program's set that could be seen, and whoever watches
+// that set in the kernel sees what is true of it.
+//
+//	epoll_wait:  look at ours ─found──► (every 50 us: the kernel too) return
+//	             spin, the kernel every 10 us
+//	             flush DELs, arm all channels, look again
+//	             sleep on the perch
+//	             disarm, look again
+//
+// Sleeping (perch.c): the set's perch holds the doorbells, the TCP sockets of the
+// members that are ours, edge-triggered (an event only says that the kernel has
+// something), and the program's set itself, level-triggered. MOD of a member that
+// is ours is no system call; DEL is recorded and done just before a real sleep,
+// an ADD before that revives it.
+//
+// Threads that sleep in the kernel's set while another one engages a connection of
+// it are kicked: a descriptor that is always ready is in the set until the last of
+// them has left, and they go on on the perch.
+//
+// Sets in sets: such a member is always ours. It is ready if the kernel's set is or
+// something of its own is; whoever sleeps on the outer set arms the inner one too,
+// whose perch sits in the perch of the outer one. poll and select do likewise
+// (pollset.c).
+//
+// A set that a forked child inherits is the same set in the kernel, but members
+// that are ours, and what was asked for them, are copied as of the fork. So both
+// processes are told of a level, as by the kernel, but of an edge both too.
+// Connections are not engaged while such a set of the child has them.
+//
+// Not engaged either: one-shot members that are on TCP, since we cannot know
+// whether they have fired; members whose descriptor was closed while a copy of it
+// is open, which the kernel goes on reporting and nobody can take out.
+#include "real.h"
+
+#include "member.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+
+#include "channel.h"
+#include "clock.h"
+#include "config.h"
+#include "conn.h"
+#include "doorbell.h"
+
+static struct epset *_Atomic sets; // never shorter
+static pthread_mutex_t sets_lock = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
+
+static bool prepared;
+
+// Before fork, no set is in the middle of a change. Who sleeps on a set in a set
+// takes locks in another order than that of the list: so never wait for one.
+static void prepare(void)
+{
+	enum { TRIES = 10000 };
+	if (pthread_mutex_lock(&sets_lock) != 0)
+		return; // forking from a signal handler inside a call: hope for the best
+	for (int tries = 0; tries < TRIES && !prepared; tries++) {
+		struct epset *e = sets;
+		while (e && pthread_mutex_trylock(&e->lock) == 0)
+			e = e->next;
+		prepared = !e;
+		for (struct epset *f = sets; e && f != e; f = f->next)
+			pthread_mutex_unlock(&f->lock);
+		if (e)
+			sched_yield();
+	}
+	perch_fork();
+}
+
+static void done(void)
+{
+	perch_forked();
+	for (struct epset *e = prepared ? sets : NULL; e; e = e->next)
+		pthread_mutex_unlock(&e->lock);
+	prepared = false;
+	pthread_mutex_unlock(&sets_lock);
+}
+
+static struct epset *make(void)
+{
+	static bool once;
+	if (!once)
+		pthread_atfork(prepare, done, NULL); // the child makes them anew: epset_child
+	once = true;
+	struct epset *e = calloc(1, sizeof *e);
+	if (!e)
+		return NULL;
+	pthread_mutexattr_t a;
+	pthread_mutexattr_init(&a);
+	pthread_mutexattr_settype(&a, PTHREAD_MUTEX_ERRORCHECK);
+	pthread_mutex_init(&e->lock, &a);
+	pthread_mutexattr_destroy(&a);
+	e->next = sets;
+	sets = e;
+	return e;
+}
+
+void epset_new(int fd)
+{
+	if (config.off || fd < 0 || fd >= FILES_MAX || pthread_mutex_lock(&sets_lock) != 0)
+		return;
+	struct epset *e;
+	for (e = sets; e; e = e->next)
+		if (e->refs == 0 && e->users == 0)
+			break;
+	if (!e)
+		e = make();
+	if (e && epset_lock(e)) {
+		e->epfd = fd;
+		e->poor = e->inherited = e->shared = e->kicked = false;
+		e->sleepers = e->deleted = 0;
+		e->start = 0;
+		e->last = NULL;
+		e->refs = 1;
+		files_set_epset(fd, e);
+		epset_unlock(e);
+	}
+	pthread_mutex_unlock(&sets_lock);
+}
+
+void epset_dup(int from, int to)
+{
+	struct epset *e = epset_get(from);
+	if (!e)
+		return;
+	atomic_fetch_add(&e->refs, 1);
+	files_set_epset(to, e);
+	epset_put(e);
+}
+
+struct epset *epset_get(int fd)
+{
+	for (;;) {
+		struct epset *e = files_epset(fd);
+		if (!e)
+			return NULL;
+		atomic_fetch_add(&e->users, 1);
+		if (files_epset(fd) == e)
+			return e;
+		epset_put(e);
+	}
+}
+
+void epset_put(struct epset *e) { atomic_fetch_sub(&e->users, 1); }
+
+static struct member *member_add(struct epset *e, int fd, const struct epoll_event *ev)
+{
+	int cap = e->cap;
+	if (fd >= cap) {
+		if (cap == 0)
+			cap = 64;
+		while (cap <= fd)
+			cap *= 2;
+		struct member *_Atomic *grown = calloc((size_t)cap, sizeof *grown);
+		if (!grown)
+			return NULL;
+		for (int i = 0; i < e->cap; i++)
+			grown[i] = e->by_fd[i];
+		e->by_fd = grown;
+		e->cap = cap;
+	}
+	struct member *m = calloc(1, sizeof *m);
+	if (!m)
+		return NULL;
+	*m = (struct member){.fd = fd, .events = ev->events, .data = ev->data};
+	e->by_fd[fd] = m;
+	return m;
+}
+
+// member_free forgets a member; the kernel and the perch are told elsewhere.
+static void member_free(struct epset *e, struct member *m)
+{
+	if (m->ours && !m->deleted)
+		member_remove(e, m);
+	if (m->ours && m->set && !e->inherited)
+		epset_put(m->set);
+	else if (m->ours && !e->inherited)
+		conn_put(m->c);
+	if (member_at(e, m->fd) == m)
+		e->by_fd[m->fd] = NULL;
+	free(m);
+}
+
+// drop takes a member that is ours out of the perch too.
+static void drop(struct epset *e, struct member *m)
+{
+	if (m->set) {
+		member_part(e, m);
+	} else if (e->perch) {
+		perch_ignore(e->perch, m->fd);
+		member_unwatch(e, m);
+	}
+	member_free(e, m);
+}
+
+void epset_close(int fd)
+{
+	struct epset *e = epset_get(fd);
+	files_clear(fd);
+	if (!e)
+		return;
+	bool last = atomic_fetch_sub(&e->refs, 1) == 1;
+	// As a member of others it is gone, or cannot be named by this number any more.
+	for (struct epset *f = sets; f; f = f->next) {
+		if (f == e || f->refs == 0 || f->cap == 0 || !epset_lock(f))
+			continue;
+		for (int i = f->nours - 1; i >= 0; i--) {
+			struct member *m = f->ours[i];
+			if (m->set == e && last)
+				drop(f, m);
+			else if (m->set == e && member_at(f, fd) == m)
+				f->by_fd[fd] = NULL;
+		}
+		epset_unlock(f);
+	}
+	if (epset_lock(e)) {
+		for (int i = 0; i < files_top() && !last; i++)
+			if (files_epset(i) == e) {
+				e->epfd = i;
+				break;
+			}
+		for (int i = e->nours - 1; i >= 0 && last; i--)
+			drop(e, e->ours[i]);
+		for (int i = 0; i < e->cap && last; i++)
+			if (e->by_fd[i])
+				member_free(e, e->by_fd[i]);
+		struct perch *p = e->perch;
+		if (last)
+			e->perch = NULL;
+		epset_unlock(e);
+		if (last)
+			perch_free(p);
+	}
+	epset_put(e);
+}
+
+// has: some descriptor of c is in the set, as far as can be seen without the lock.
+static bool has(struct epset *e, const struct conn *c, int fd)
+{
+	int cap = e->cap; // before by_fd, which only grows
+	if (e->refs == 0 || cap == 0)
+		return false;
+	struct member *_Atomic *by_fd = e->by_fd;
+	if (c->refs == 1)
+		return fd < cap && by_fd[fd];
+	for (int i = 0; i < cap; i++)
+		if (by_fd[i] && files_conn(i) == c)
+			return true;
+	return e->nours > 0;
+}
+
+bool epset_closed(struct conn *c, int fd, int copy)
+{
+	bool stays = false;
+	for (struct epset *e = sets; e; e = e->next) {
+		if (e->refs == 0 || e->cap == 0 || !epset_lock(e))
+			continue;
+		struct member *m = member_at(e, fd);
+		if (m && !m->ours) {
+			// The kernel keeps it while a copy of the socket is open.
+			stays |= copy >= 0 && !e->inherited && !m->absent;
+			member_free(e, m);
+		} else if (m && m->deleted) {
+			e->deleted--;
+			drop(e, m);
+		} else if (m && copy < 0) {
+			drop(e, m);
+		} else if (m) { // so do we, under the number of the copy for calls of ours
+			e->by_fd[fd] = NULL;
+			if (e->perch) {
+				perch_ignore(e->perch, fd);
+				perch_watch(e->perch, PERCH_SOCKET, copy, copy, MEMBER_HINTS);
+			}
+			m->fd = copy;
+		}
+		for (int i = e->nours - 1; i >= 0; i--) {
+			m = e->ours[i];
+			if (m->c == c && m->fd == fd && copy < 0)
+				drop(e, m);
+			else if (m->c == c && m->fd == fd)
+				m->fd = copy;
+		}
+		epset_unlock(e);
+	}
+	return stays;
+}
+
+void epset_disengaged(struct conn *c)
+{
+	for (struct epset *e = sets; e; e = e->next) {
+		if (e->refs == 0 || e->nours == 0 || !epset_lock(e))
+			continue;
+		epset_flush(e);
+		for (int i = e->nours - 1; i >= 0; i--)
+			if (e->ours[i]->c == c)
+				member_give(e, e->ours[i]);
+		epset_unlock(e);
+	}
+	// Those of other processes of the family do that when they wake.
+	uint64_t mask = c->own ? c->own->rx_waiters | c->own->tx_waiters : 0;
+	for (; mask; mask &= mask - 1)
+		doorbell_wake(c->channel, __builtin_ctzll(mask));
+}
+
+void epset_child(void)
+{
+	pthread_mutex_t fresh = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
+	sets_lock = fresh;
+	prepared = false;
+	for (struct epset *e = sets; e; e = e->next) {
+		e->lock = fresh;
+		e->users = e->native = e->sleepers = 0;
+		e->perch = NULL;
+		e->inherited = e->shared = e->refs > 0;
+		e->engaging = NULL;
+	}
+	perch_child();
+}
+
+void epset_adopt(struct epset *e)
+{
+	e->inherited = false;
+	for (int i = e->nours - 1; i >= 0; i--) {
+		struct member *m = e->ours[i];
+		struct conn *c = m->set ? NULL : conn_get(m->fd);
+		if (m->set) {
+			atomic_fetch_add(&m->set->users, 1);
+		} else if (c != m->c) { // closed here
+			if (c)
+				conn_put(c);
+			member_remove(e, m);
+			m->ours = false;
+			member_free(e, m);
+			continue;
+		}
+		member_join(e, m);
+	}
+}
+
+// engage_in moves the members of a locked set that are c to their lane.
+static bool engage_in(struct epset *e, struct conn *c, enum reason *why)
+{
+	for (int i = 0; i < e->cap; i++) {
+		struct member *m = e->by_fd[i];
+		int unread = 0;
+		if (!m || m->c != c || m->ours)
+			continue;
+		if (e->shared || m->events & EPOLLONESHOT) {
+			*why = REASON_NESTED;
+			return false;
+		}
+		if (m->events & EPOLLET && (real.ioctl(i, FIONREAD, &unread) < 0 || unread))
+			return false; // an edge for these bytes may be on its way
+		if (!member_own(e, m, true)) {
+			*why = REASON_MEMORY;
+			return false;
+		}
+	}
+	return true;
+}
+
+bool epset_engage(struct conn *c, int fd, enum reason *why)
+{
+	enum { PATIENCE = 100 };
+	bool ok = true;
+	// The connection's locks are held, which elsewhere are taken after those of
+	// sets: never wait for one.
+	for (struct epset *e = sets; e && ok; e = e->next) {
+		if (!has(e, c, fd))
+			continue;
+		int tries = 0;
+		while ((ok = pthread_mutex_trylock(&e->lock) == 0) == false && tries++ < PATIENCE)
+			clock_pause();
+		if (ok)
+			e->engaging = c;
+	}
+	for (struct epset *e = sets; e && ok; e = e->next)
+		ok = e->engaging != c || engage_in(e, c, why);
+	for (struct epset *e = sets; e; e = e->next) {
+		if (e->engaging != c)
+			continue;
+		for (int i = e->nours - 1; i >= 0 && !ok; i--)
+			if (e->ours[i]->c == c)
+				member_give(e, e->ours[i]);
+		e->engaging = NULL;
+		epset_unlock(e);
+	}
+	return ok;
+}
+
+static int fail(int e)
+{
+	errno = e;
+	return -1;
+}
+
+static int add(struct epset *e, int epfd, int fd, struct conn *c, struct epset *set, struct epoll_event *ev)
+{
+	enum { EXCLUSIVE_WITH = EPOLLIN | EPOLLOUT | EPOLLERR | EPOLLHUP | EPOLLWAKEUP };
+	struct member *m = member_at(e, fd);
+	bool ours = set || conn_engaged(c);
+	if (m && m->ours && m->deleted) { // all is as before, but the program's wishes
+		e->deleted--;
+		m->deleted = false;
+		m->last = 0;
+		member_ask(m, ev);
+		return member_insert(e, m) ? 0 : fail(ENOMEM);
+	}
+	if (m && (m->ours || m->absent))
+		return fail(EEXIST);
+	if (!m && ours) {
+		uint32_t with = ev->events & ~(uint32_t)(EXCLUSIVE_WITH | EPOLLET | EPOLLEXCLUSIVE);
+		if (ev->events & EPOLLEXCLUSIVE && (set || with))
+			return fail(EINVAL);
+		if (!(m = member_add(e, fd, ev)))
+			return fail(ENOMEM);
+		m->c = c;
+		m->set = set;
+		if (member_own(e, m, false))
+			return 0;
+		int why = errno;
+		member_free(e, m);
+		return fail(why);
+	}
+	int r = real.epoll_ctl(epfd, EPOLL_CTL_ADD, fd, ev);
+	if (r == 0 && (m || (m = member_add(e, fd, ev)))) {
+		m->c = c;
+		m->events = ev->events;
+		m->data = ev->data;
+	}
+	return r;
+}
+
+static int modify(struct epset *e, int epfd, int fd, struct epoll_event *ev)
+{
+	struct member *m = member_at(e, fd);
+	int r;
+	if (m && m->deleted)
+		return fail(ENOENT);
+	if (m && m->ours) {
+		if ((m->events | ev->events) & EPOLLEXCLUSIVE)
+			return fail(EINVAL);
+		member_ask(m, ev);
+		if (e->sleepers > 0)
+			epset_wake(e);
+		return 0;
+	}
+	r = real.epoll_ctl(epfd, m && m->absent ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, fd, ev);
+	if (r == 0 && m) {
+		m->absent = false;
+		m->events = ev->events;
+		m->data = ev->data;
+	}
+	return r;
+}
+
+static int delete(struct epset *e, int epfd, int fd, struct epoll_event *ev)
+{
+	struct member *m = member_at(e, fd);
+	if (m && m->deleted)
+		return fail(ENOENT);
+	if (m && m->set) {
+		drop(e, m);
+		return 0;
+	}
+	if (m && m->ours) {
+		member_remove(e, m);
+		m->deleted = true;
+		e->deleted++;
+		return 0;
+	}
+	int r = m && m->absent ? 0 : real.epoll_ctl(epfd, EPOLL_CTL_DEL, fd, ev);
+	if (r == 0 && m)
+		member_free(e, m);
+	return r;
+}
+
+int epset_ctl(struct epset *e, int epfd, int op, int fd, struct epoll_event *ev)
+{
+	struct epset *set = epset_get(fd);
+	struct conn *c = conn_get(fd);
+	int r;
+	if (files_ours(fd)) {
+		r = fail(EBADF);
+	} else if ((!c && !set) || set == e || (!ev && op != EPOLL_CTL_DEL) || !epset_lock(e)) {
+		r = real.epoll_ctl(epfd, op, fd, ev);
+	} else {
+		if (e->inherited)
+			epset_adopt(e);
+		if (c && !c->watched)
+			c->watched = true;
+		r = op == EPOLL_CTL_ADD   ? add(e, epfd, fd, c, set, ev)
+		    : op == EPOLL_CTL_MOD ? modify(e, epfd, fd, ev)
+		    : op == EPOLL_CTL_DEL ? delete(e, epfd, fd, ev)
+					  : real.epoll_ctl(epfd, op, fd, ev);
+		epset_unlock(e);
+	}
+	int saved = errno;
+	if (c)
+		conn_put(c);
+	if (set)
+		epset_put(set);
+	errno = saved;
+	return r;
+}
+
+void epset_flush(struct epset *e)
+{
+	for (int i = 0; i < e->cap && e->deleted > 0; i++)
+		if (e->by_fd[i] && e->by_fd[i]->deleted) {
+			e->deleted--;
+			drop(e, e->by_fd[i]);
+		}
+	for (int i = e->nours - 1; i >= 0; i--)
+		if (e->ours[i]->c && !conn_engaged(e->ours[i]->c))
+			member_give(e, e->ours[i]);
+}

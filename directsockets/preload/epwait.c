@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// epoll_wait on a set with members that are ours: look at them, spin, sleep on the
+// perch. The picture is in epset.c.
+#include "real.h"
+
+#include "member.h"
+
+#include <errno.h>
+#include <limits.h>
+
+#include "channel.h"
+#include "clock.h"
+#include "conn.h"
+#include "doorbell.h"
+#include "files.h"
+#include "rendezvous.h"
+#include "sleep.h"
+#include "stream.h"
+
+#define KERNEL_BUSY_NS 50000 // the kernel is asked this often while lanes are busy
+#define KERNEL_SPIN_NS 10000 // and this often while spinning
+#define POOR_NS 1000000      // and this often when the perch cannot tell
+#define AGAIN (-2)           // the set has changed: wait in the other way
+
+// scan looks at our members: readiness as the program wants it. Lock held.
+static int scan(struct epset *e, struct epoll_event *evs, int max)
+{
+	int n = 0;
+	unsigned count = (unsigned)e->nours;
+	for (unsigned k = 0; k < count && n < max; k++) {
+		struct member *m = e->ours[(e->start + k) % count];
+		uint32_t r = member_due(m, true);
+		if (!r)
+			continue;
+		evs[n].events = r;
+		evs[n++].data = m->data;
+		if (m->c)
+			e->last = m->c;
+		if (m->events & EPOLLONESHOT)
+			m->disabled = true;
+		if (n == max)
+			e->start = (e->start + k + 1) % count;
+	}
+	return n;
+}
+
+static int look(struct epset *e, struct epoll_event *evs, int max)
+{
+	if (e->nours == 0 || !epset_lock(e))
+		return 0;
+	int n = scan(e, evs, max);
+	epset_unlock(e);
+	return n;
+}
+
+// look_first also says where we run, and whether the peer runs there too.
+static int look_first(struct epset *e, struct epoll_event *evs, int max, bool *near)
+{
+	*near = true;
+	if (e->nours == 0 || !epset_lock(e))
+		return 0;
+	if (e->last)
+		channel_ran(e->last->channel);
+	int n = scan(e, evs, max);
+	*near = e->last && channel_near(e->last->channel);
+	epset_unlock(e);
+	return n;
+}
+
+// hint marks the members that an event of the kernel concerns: of a channel that
+// has ended, or of a socket, which may be here by several descriptors.
+static void hint(struct epset *e, const struct channel *ended, int fd, bool news)
+{
+	for (int i = 0; i < e->nours; i++) {
+		struct member *m = e->ours[i];
+		if (!m->c || (ended ? m->c->channel != ended : m->fd != fd && m->c != files_conn(fd)))
+			continue;
+		atomic_store(&m->c->rx_hint, 1);
+		m->kernel |= news;
+		// TCP says all anew when our FIN is acknowledged.
+		m->edge |= m->c->tx_shut && !m->c->rx_fin && !m->c->rx_eof && !m->c->dead;
+	}
+}
+
+// handle evaluates what came to the perch; true: also the kernel's set has
+// something. Lock held.
+static bool handle(struct epset *e, const struct epoll_event *got, int n)
+{
+	bool kernel = false;
+	for (int i = 0; i < n; i++) {
+		int about = perch_about(&got[i]);
+		struct member *m;
+		struct channel *ended;
+		switch (perch_kind(&got[i])) {
+		case PERCH_SET:
+			kernel = true;
+			break;
+		case PERCH_SOCKET:
+			hint(e, NULL, about, got[i].events & ~(uint32_t)EPOLLOUT);
+			break;
+		case PERCH_NEST:
+			if ((m = member_at(e, about)) && m->set)
+				m->kernel |= epset_harvest(m->set);
+			break;
+		case PERCH_HANGUP:
+			if ((ended = perch_event(e->perch, &got[i])))
+				hint(e, ended, -1, true);
+			break;
+		case PERCH_BELL:
+		case PERCH_WAKE:
+			break;
+		}
+	}
+	return kernel;
+}
+
+static int native(int epfd, struct epoll_event *evs, int max, int64_t timeout, const sigset_t *mask)
+{
+	if (timeout > 0 && timeout % 1000000) {
+		struct timespec t = {timeout / 1000000000, timeout % 1000000000};
+		if (real.epoll_pwait2) {
+			int n = real.epoll_pwait2(epfd, evs, max, &t, mask);
+			if (n >= 0 || errno != ENOSYS)
+				return n;
+		}
+		timeout += 999999;
+	}
+	int64_t ms = timeout < 0 ? -1 : timeout / 1000000;
+	return real.epoll_pwait(epfd, evs, max, ms > INT_MAX ? INT_MAX : (int)ms, mask);
+}
+
+// fetch takes what is in the program's set in the kernel.
+static int fetch(struct epset *e, int epfd, struct epoll_event *evs, int max)
+{
+	for (;;) {
+		int n = real.epoll_pwait(epfd, evs, max, 0, NULL);
+		if (n <= 0 || !e->kicked || !epset_lock(e))
+			return n;
+		int kept = epset_unkick(e, evs, n);
+		epset_unlock(e);
+		if (kept > 0 || n < max)
+			return kept;
+	}
+}
+
+// ask sleeps on the perch, or only asks it. It returns the events of the
+// kernel's set; what else came changes what our members say.
+static int ask(struct epset *e, int epfd, struct epoll_event *evs, int max, int64_t timeout, const sigset_t *mask)
+{
+	struct epoll_event got[16];
+	struct perch *p = e->perch; // goes only with the set
+	if (e->poor && (timeout < 0 || timeout > POOR_NS))
+		timeout = POOR_NS;
+	int n = p ? native(p->epfd, got, 16, timeout, mask) : native(epfd, evs, max, timeout, mask);
+	if (n == 0 && !e->poor)
+		return 0;
+	if (n < 0 || !epset_lock(e))
+		return n;
+	bool kernel = p && handle(e, got, n);
+	for (int i = 0; i < e->nours && e->poor; i++) {
+		if (e->ours[i]->c)
+			atomic_store(&e->ours[i]->c->rx_hint, 1);
+		e->ours[i]->kernel = true;
+	}
+	epset_unlock(e);
+	return !p ? n : kernel ? fetch(e, epfd, evs, max) : 0;
+}
+
+bool epset_harvest(struct epset *e)
+{
+	struct epoll_event got[16];
+	bool kernel = false;
+	int saved = errno, n;
+	while (e->perch && (n = real.epoll_pwait(e->perch->epfd, got, 16, 0, NULL)) > 0 && epset_lock(e)) {
+		kernel |= handle(e, got, n);
+		epset_unlock(e);
+		if (n < 16)
+			break;
+	}
+	errno = saved;
+	return kernel;
+}
+
+bool epset_peek(struct epset *e)
+{
+	bool due = false;
+	if (e->nours == 0 || !epset_lock(e))
+		return false;
+	for (int i = 0; i < e->nours && !due; i++)
+		due = member_due(e->ours[i], false) != 0;
+	epset_unlock(e);
+	return due;
+}
+
+static void arm(struct epset *e)
+{
+	epset_flush(e);
+	for (int i = 0; i < e->nours; i++) {
+		struct member *m = e->ours[i];
+		if (!m->c)
+			continue;
+		stream_heed(m->c, m->fd);
+		if (!(m->events & EPOLLOUT) || stream_room(m->c))
+			continue;
+		int line = e->perch ? perch_line(e->perch, m->c->channel) : -1;
+		if (line < 0)
+			continue;
+		m->starving = true;
+		doorbell_watch(&m->c->own->tx_waiters, e->perch->line[line].w);
+	}
+	epset_arm_by(e, 1);
+}
+
+void epset_arm(struct epset *e)
+{
+	if (!epset_lock(e))
+		return;
+	arm(e);
+	epset_unlock(e);
+}
+
+void epset_disarm(struct epset *e)
+{
+	if (!epset_lock(e))
+		return;
+	epset_arm_by(e, -1);
+	if (e->sleepers > 0)
+		epset_wake(e); // what woke us may have been for them
+	epset_unlock(e);
+}
+
+// doze sleeps until something may have come. AGAIN: the set has nothing of ours
+// any more, and it might as well sleep natively.
+static int doze(struct epset *e, int epfd, struct epoll_event *evs, int max, int64_t left, const sigset_t *mask)
+{
+	if (!epset_lock(e)) {
+		errno = EINTR;
+		return -1;
+	}
+	arm(e);
+	int n = scan(e, evs, max); // the second look
+	epset_unlock(e);
+	int k = n > 0 ? 0 : ask(e, epfd, evs, max, left, mask), saved = errno;
+	if (!epset_lock(e))
+		return k;
+	epset_arm_by(e, -1);
+	bool others = e->sleepers > 0;
+	if (n == 0 && k >= 0 && k < max)
+		n = scan(e, evs + k, max - k);
+	if (others && n > 0 && n == max - k)
+		epset_wake(e); // more may be ready than we take
+	epset_unlock(e);
+	errno = saved;
+	return k < 0 ? k : n + k > 0 ? n + k : AGAIN;
+}
+
+static int wait_ours(struct epset *e, int epfd, struct epoll_event *evs, int max, int64_t timeout, const sigset_t *mask)
+{
+	uint64_t now = clock_ns(), end = timeout < 0 ? ~0ull : now + (uint64_t)timeout;
+	bool near, asked = now - e->kernel_ns > KERNEL_BUSY_NS && (timeout == 0 || epset_peek(e));
+	int k = 0;
+	if (asked && epset_lock(e)) { // before the look, which so knows of hang-ups
+		epset_flush(e);
+		epset_unlock(e);
+		k = ask(e, epfd, evs, max, 0, NULL);
+		e->kernel_ns = now;
+		if (k < 0 || k == max)
+			return k;
+	}
+	int n = look_first(e, evs + k, max - k, &near);
+	if (n + k > 0)
+		return n + k;
+	if (timeout == 0) {
+		if (asked)
+			return 0;
+		n = ask(e, epfd, evs, max, 0, NULL);
+		e->kernel_ns = now;
+		return n != 0 ? n : look(e, evs, max);
+	}
+	uint64_t spin = mask || near ? 0 : spin_ns(&e->spin);
+	if (spin) {
+		uint64_t until = now + spin < end ? now + spin : end, next = now + KERNEL_SPIN_NS;
+		uint32_t signals = sleep_signals;
+		while (n == 0 && now < until) {
+			n = look(e, evs, max);
+			if (n > 0)
+				break;
+			if (sleep_signals != signals) {
+				errno = EINTR;
+				n = -1;
+			}
+			clock_pause();
+			now = clock_ns();
+			if (n == 0 && now >= next) {
+				n = ask(e, epfd, evs, max, 0, NULL);
+				e->kernel_ns = now;
+				next = now + KERNEL_SPIN_NS;
+			}
+		}
+		spin_result(&e->spin, n > 0);
+		if (n != 0)
+			return n;
+	}
+	n = doze(e, epfd, evs, max, timeout < 0 ? -1 : now < end ? (int64_t)(end - now) : 0, mask);
+	e->kernel_ns = clock_ns();
+	return n;
+}
+
+static int wait_native(struct epset *e, int epfd, struct epoll_event *evs, int max, int64_t timeout, const sigset_t *mask)
+{
+	if (timeout == 0)
+		return fetch(e, epfd, evs, max);
+	atomic_fetch_add(&e->native, 1);
+	int n = e->nours > 0 ? AGAIN : native(epfd, evs, max, timeout, mask), saved = errno;
+	atomic_fetch_sub(&e->native, 1);
+	if (e->kicked && n >= 0 && epset_lock(e)) {
+		n = epset_unkick(e, evs, n);
+		epset_unlock(e);
+		n = n ? n : AGAIN;
+	}
+	errno = saved;
+	return n;
+}
+
+static void engage_members(struct epset *e)
+{
+	for (int i = 0; i < files_top() && i < e->cap; i++) {
+		struct conn *c = files_conn(i);
+		if (!c || c->state != CONN_ATTACHED || !(c = conn_get(i)))
+			continue;
+		if (c->state == CONN_ATTACHED)
+			conn_try_engage(c, i);
+		conn_put(c);
+	}
+}
+
+int epset_wait(struct epset *e, int epfd, struct epoll_event *evs, int max, int64_t timeout, const sigset_t *mask)
+{
+	if (max <= 0 || max > (int)(INT_MAX / sizeof *evs) || !evs)
+		return native(epfd, evs, max, timeout, mask);
+	if (e->inherited && epset_lock(e)) {
+		epset_adopt(e);
+		epset_unlock(e);
+	}
+	if (rendezvous_waiting)
+		rendezvous_progress();
+	uint64_t end = timeout > 0 ? clock_ns() + (uint64_t)timeout : 0;
+	for (;;) {
+		if (conn_attached)
+			engage_members(e);
+		int n = e->nours > 0 ? wait_ours(e, epfd, evs, max, timeout, mask)
+				     : wait_native(e, epfd, evs, max, timeout, mask);
+		if (n != AGAIN)
+			return n;
+		if (timeout > 0) {
+			uint64_t now = clock_ns();
+			timeout = now < end ? (int64_t)(end - now) : 0;
+		}
+	}
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Theory of Operation
+//
+// The new program may have the library or not, but it knows nothing of our tables:
+// to it a socket is a plain socket. What becomes of a connection on a lane when a
+// process calls exec:
+//
+//	close-on-exec                     closed, as by a death; a reference that
+//	                                  the family shares is given back
+//	the only process that holds it    goes back to TCP first
+//	others hold it, descriptor 0..2   goes back to TCP first: the new program
+//	                                  reads and writes it
+//	others hold it, above             stays theirs: most programs that are run
+//	                                  by a shell, system() and the like never
+//	                                  know that they inherited it. If this one
+//	                                  does use it, the tripwire says so.
+//
+// posix_spawn runs the new program without calling us again; what its file actions
+// copy goes back to TCP when the action is added, the rest is as in the last line.
+//
+// All that must be undone when exec fails. The listener is made again at need.
+#include "hook.h"
+
+#include <alloca.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include "config.h"
+#include "files.h"
+#include "rendezvous.h"
+
+// What this call has given back, by descriptor: how often process_disinherit was
+// called, and 2 if for the first of several.
+static __thread uint8_t *given __attribute__((tls_model("initial-exec")));
+
+static void survive(struct conn *c, int fd, bool first)
+{
+	int flags = real.fcntl(fd, F_GETFD);
+	if (flags < 0)
+		return;
+	bool shared = c->procs > 1;
+	if (!(flags & FD_CLOEXEC) && (!shared || fd <= STDERR_FILENO) && conn_engaged(c))
+		conn_stay(c, fd, REASON_SHARED);
+	if (shared) {
+		process_disinherit(c, fd, first);
+		given[fd] = first ? 2 : 1;
+	}
+}
+
+static void survived(struct conn *c, int fd, bool first)
+{
+	(void)first;
+	if (given[fd])
+		process_inherit(c, fd, given[fd] == 2);
+}
+
+// PROGRAM runs `call`, which does not return if it succeeds.
+#define PROGRAM(call) \
+	do { \
+		int top = config.off ? 0 : files_top(); \
+		if (top == 0) \
+			return call; \
+		given = alloca((size_t)top); \
+		memset(given, 0, (size_t)top); \
+		process_conns(survive); \
+		rendezvous_retire(); \
+		call; \
+		int saved = errno; \
+		process_conns(survived); \
+		errno = saved; \
+		return -1; \
+	} while (0)
+
+EXPORT int execve(const char *path, char *const argv[], char *const env[])
+{
+	HOOK();
+	PROGRAM(real.execve(path, argv, env));
+}
+
+EXPORT int execvpe(const char *file, char *const argv[], char *const env[])
+{
+	HOOK();
+	PROGRAM(real.execvpe(file, argv, env));
+}
+
+EXPORT int execveat(int dir, const char *path, char *const argv[], char *const env[], int flags)
+{
+	HOOK();
+	PROGRAM(real.execveat(dir, path, argv, env, flags));
+}
+
+EXPORT int fexecve(int fd, char *const argv[], char *const env[])
+{
+	HOOK();
+	PROGRAM(real.fexecve(fd, argv, env));
+}
+
+EXPORT int execv(const char *path, char *const argv[]) { return execve(path, argv, environ); }
+EXPORT int execvp(const char *file, char *const argv[]) { return execvpe(file, argv, environ); }
+
+// The list forms build the vector that the others take.
+#define VECTOR(first) \
+	va_list ap, again; \
+	size_t n = 1; \
+	va_start(ap, first); \
+	va_copy(again, ap); \
+	while (va_arg(ap, char *)) \
+		n++; \
+	char **argv = alloca((n + 1) * sizeof *argv); \
+	argv[0] = (char *)(uintptr_t)first; \
+	for (size_t i = 1; i <= n; i++) \
+		argv[i] = va_arg(again, char *); \
+	va_end(again)
+
+EXPORT int execl(const char *path, const char *arg, ...)
+{
+	VECTOR(arg);
+	va_end(ap);
+	return execve(path, argv, environ);
+}
+EXPORT int execlp(const char *file, const char *arg, ...)
+{
+	VECTOR(arg);
+	va_end(ap);
+	return execvpe(file, argv, environ);
+}
+EXPORT int execle(const char *path, const char *arg, ...)
+{
+	VECTOR(arg);
+	char **env = va_arg(ap, char **);
+	va_end(ap);
+	return execve(path, argv, env);
+}
+
+EXPORT int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *a, int fd, int to)
+{
+	HOOK();
+	hook_leave(fd, REASON_SHARED);
+	return real.posix_spawn_file_actions_adddup2(a, fd, to);
+}

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Theory of Operation
+//
+// Each process that opens a TCP socket makes one memory file and maps it
+// shared: a table of connections and a table of channels. A forked child
+// inherits the mapping at the same address, so pointers into it stay good and
+// both processes see one state and one set of locks. The child allocates from
+// a new file of its own, so that only one process ever allocates in a table.
+// Anyone may free: an entry is free when its state says so.
+//
+// The file is sealed against changing its size, so it cannot be truncated
+// under us. `exn-tun show sockets` reads it (../LANE.md, "Status").
+//
+// Locks are robust, error-checking, process-shared mutexes. A process that dies
+// inside a call leaves the state of that connection unknown: whoever takes the
+// lock next resets the connection, and no other.
+#include "real.h"
+
+#include "family.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "files.h"
+#include "process.h"
+#include "status.h"
+
+struct tables {
+	struct status_head head; // LANE.md: offset 0
+	struct conn conns[FAMILY_CONNS];
+	struct channel channels[FAMILY_CHANNELS];
+	struct tables *parent; // of the process that forked us
+};
+
+static struct tables *tables;
+static int memory = -1;
+static _Atomic uint32_t next_conn;
+static _Atomic int failed;
+static _Atomic uint32_t serials;
+
+bool family_init(void)
+{
+	if (tables && memory >= 0)
+		return true;
+	if (atomic_load(&failed))
+		return false;
+	static _Atomic int making;
+	// Another thread may be at it; or this one, below a signal handler: then this
+	// socket is not tracked.
+	for (int i = 0; atomic_exchange(&making, 1); i++) {
+		if (i == 1000)
+			return false;
+		sched_yield();
+	}
+	bool ok = tables && memory >= 0;
+	if (!ok) {
+		int fd = files_memory("exn-ds-family", sizeof(struct tables));
+		void *p = MAP_FAILED;
+		if (fd >= 0)
+			p = mmap(NULL, sizeof(struct tables), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+		if (p != MAP_FAILED) {
+			struct tables *t = p;
+			t->parent = tables;
+			status_fill(&t->head, offsetof(struct tables, conns), sizeof(struct conn), FAMILY_CONNS);
+			memory = fd;
+			tables = t;
+			ok = true;
+		} else {
+			if (fd >= 0)
+				files_close(fd);
+			atomic_store(&failed, 1);
+		}
+	}
+	atomic_store(&making, 0);
+	return ok;
+}
+
+void family_child(void)
+{
+	if (memory >= 0)
+		files_close(memory);
+	memory = -1;
+	next_conn = 0;
+	failed = 0;
+}
+
+struct conn *family_conn_new(void)
+{
+	if (!family_init())
+		return NULL;
+	struct tables *t = tables;
+	// Lowest free first keeps the touched part of the table small.
+	for (uint32_t k = 0, i = atomic_load(&next_conn); k < FAMILY_CONNS; k++, i++) {
+		struct conn *c = &t->conns[i % FAMILY_CONNS];
+		uint32_t is = CONN_FREE;
+		if (atomic_load_explicit(&c->state, memory_order_relaxed) == CONN_FREE &&
+		    atomic_compare_exchange_strong(&c->state, &is, CONN_NEW)) {
+			memset((char *)c + offsetof(struct conn, reason), 0, sizeof *c - offsetof(struct conn, reason));
+			lock_init(&c->rx_lock);
+			lock_init(&c->tx_lock);
+			c->refs = c->procs = 1;
+			c->rcvlowat = 1;
+			c->linger_s = -1;
+			atomic_store(&next_conn, i + 1);
+			return c;
+		}
+	}
+	return NULL;
+}
+
+void family_conn_free(struct conn *c)
+{
+	struct tables *t = tables;
+	uint32_t is = CONN_CLOSED;
+	if (!atomic_compare_exchange_strong(&c->state, &is, CONN_FREE))
+		return;
+	if (t && c >= t->conns && c < t->conns + FAMILY_CONNS) {
+		uint32_t i = (uint32_t)(c - t->conns);
+		if (i < atomic_load(&next_conn))
+			atomic_store(&next_conn, i);
+	}
+}
+
+struct channel *family_channel_new(void)
+{
+	if (!family_init())
+		return NULL;
+	for (int i = 0; i < FAMILY_CHANNELS; i++) {
+		struct channel *ch = &tables->channels[i];
+		uint32_t is = 0;
+		if (atomic_compare_exchange_strong(&ch->live, &is, 2)) {
+			memset((char *)ch + sizeof ch->live, 0, sizeof *ch - sizeof ch->live);
+			lock_init(&ch->ctl_lock);
+			ch->ctl = -1;
+			ch->owner = process_id();
+			ch->serial = atomic_fetch_add(&serials, 1) + 1;
+			for (int w = 0; w < LANE_WAITERS; w++)
+				ch->ring_own[w] = ch->ring_peer[w] = -1;
+			return ch;
+		}
+	}
+	return NULL;
+}
+
+struct channel *family_channel_next(struct channel *after)
+{
+	for (struct tables *t = tables; t; t = t->parent) {
+		struct channel *ch = t->channels;
+		if (after) {
+			if (after < t->channels || after >= t->channels + FAMILY_CHANNELS)
+				continue;
+			ch = after + 1;
+			after = NULL;
+		}
+		for (; ch < t->channels + FAMILY_CHANNELS; ch++)
+			if (atomic_load_explicit(&ch->live, memory_order_acquire) == 1)
+				return ch;
+	}
+	return NULL;
+}
+
+struct channel *family_channel_dead(void)
+{
+	for (int i = 0; tables && memory >= 0 && i < FAMILY_CHANNELS; i++) {
+		struct channel *ch = &tables->channels[i];
+		if (atomic_load_explicit(&ch->live, memory_order_relaxed) == 2 && ch->serial && ch->lanes_used == 0)
+			return ch;
+	}
+	return NULL;
+}
+
+void lock_init(struct lock *l)
+{
+	pthread_mutexattr_t a;
+	pthread_mutexattr_init(&a);
+	pthread_mutexattr_settype(&a, PTHREAD_MUTEX_ERRORCHECK);
+	pthread_mutexattr_setrobust(&a, PTHREAD_MUTEX_ROBUST);
+	pthread_mutexattr_setpshared(&a, PTHREAD_PROCESS_SHARED);
+	pthread_mutex_init(&l->m, &a);
+	pthread_mutexattr_destroy(&a);
+}
+
+enum lock_result lock_take(struct lock *l)
+{
+	switch (pthread_mutex_lock(&l->m)) {
+	case 0:
+		return LOCK_OK;
+	case EOWNERDEAD:
+		pthread_mutex_consistent(&l->m);
+		return LOCK_ORPHAN;
+	}
+	return LOCK_REFUSED;
+}
+
+bool lock_try(struct lock *l)
+{
+	int e = pthread_mutex_trylock(&l->m);
+	if (e == EOWNERDEAD)
+		pthread_mutex_consistent(&l->m);
+	return e == 0 || e == EOWNERDEAD;
+}
+
+void lock_give(struct lock *l) { pthread_mutex_unlock(&l->m); }
+
+const char *const reason_names[REASON_COUNT] = {
+	"none", "setting", "directory", "no peer in this fabric directory", "address", "proof", "version",
+	"memory", "files", "lanes", "waiters", "uncounted bytes", "shared between processes", "stdio",
+	"option", "nested or inherited epoll set", "peer gone", "tripwire", "hostile memory",
+	"process died inside a call", "test", "privilege", "refused by peer",
+	"io_uring", "raw system call",
+};
+const char *const state_names[] = {
+	"free", "new", "listener", "counting", "offered", "attaching", "attached", "engaging", "engaged", "tcp", "closed",
+};

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Memory that a process shares with the children it forks: connections and
+// channels live in it, so that both go on using an inherited connection.
+//
+// What it is not: it is never shared with peers. A family trusts itself.
+#ifndef FAMILY_H
+#define FAMILY_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "lane_shm.h"
+#include "spin.h"
+
+enum {
+	FAMILY_CONNS = 16384,  // connections known at once, per allocating process
+	FAMILY_CHANNELS = 256, // channels, likewise
+};
+
+// A lock in family memory. It is robust: when its holder dies, the next one
+// gets it and is told. It is never held across a blocking call, and a signal
+// handler that interrupted the holder is refused instead of waiting for ever.
+struct lock {
+	pthread_mutex_t m;
+};
+enum lock_result { LOCK_OK, LOCK_ORPHAN, LOCK_REFUSED };
+void lock_init(struct lock *l);
+enum lock_result lock_take(struct lock *l);
+bool lock_try(struct lock *l); // an orphan counts as taken
+void lock_give(struct lock *l);
+
+// A tuple is both ends of a TCP connection as one of them sees it; IPv4 is
+// kept as a mapped IPv6 address.
+struct tuple {
+	uint8_t local[16], remote[16];
+	uint16_t local_port, remote_port; // network order
+	uint8_t v6;                       // the socket is AF_INET6
+	uint8_t pad[3];
+};
+
+// Connection states, as published by status.c; see ../LANE.md.
+enum conn_state {
+	CONN_FREE = 0,
+	CONN_NEW,       // a TCP socket that is not connected as far as we know
+	CONN_LISTENER,  // nothing to do with lanes
+	CONN_COUNTING,  // on TCP, below the threshold
+	CONN_OFFERED,   // waiting for the peer process to find us
+	CONN_ATTACHING, // asked the peer process
+	CONN_ATTACHED,  // has a lane; not yet used
+	CONN_ENGAGING,  // being moved to ENGAGED, both locks held
+	CONN_ENGAGED,   // calls go through lanes where directions have switched
+	CONN_OFF,       // stays on TCP, reason says why
+	CONN_CLOSED,    // last reference gone
+};
+
+// Why a connection is on TCP. The numbers are published.
+enum reason {
+	REASON_NONE = 0,
+	REASON_SETTING,    // EXN_DS=off or no consent by a test hook
+	REASON_DIRECTORY,  // no usable fabric directory
+	REASON_NO_PEER,    // the peer process did not show up in this directory
+	REASON_NOT_LOCAL,  // the address is not one that upgrades
+	REASON_PROOF,      // the peer could not show that it owns the other end
+	REASON_VERSION,    // library of another version
+	REASON_MEMORY,     // memory or a limit
+	REASON_FILES,      // no descriptors left
+	REASON_LANES,      // all lanes of the channel taken
+	REASON_WAITERS,    // all waiters of the channel taken
+	REASON_UNCOUNTED,  // bytes moved by calls that no hook saw
+	REASON_SHARED,     // several processes hold it
+	REASON_STDIO,      // fdopen, dprintf
+	REASON_OPTION,     // an option or flag that lanes do not do
+	REASON_NESTED,     // watched through a nested or inherited epoll set
+	REASON_PEER_GONE,  // the peer closed, died or reset
+	REASON_TRIPWIRE,   // TCP bytes after the switch
+	REASON_HOSTILE,    // nonsense in shared memory
+	REASON_ORPHAN,     // a process of the family died inside a call
+	REASON_TEST,       // a test hook
+	REASON_PRIVILEGE,  // the process changed its privileges
+	REASON_REFUSED,    // the peer process said no
+	REASON_URING,      // the process has an io_uring
+	REASON_RAW,        // the process uses system calls that we do not do
+	REASON_COUNT,
+};
+extern const char *const reason_names[REASON_COUNT];
+extern const char *const state_names[];
+
+// A channel to one peer process.
+struct channel {
+	_Atomic uint32_t live; // 0 free, 1 live, 2 dead
+	bool inviter;          // we connected: our new lanes have even numbers
+	struct lane_memory own, peer; // peer.base is NULL until its HELLO came
+	int ctl;                      // control socket, non-blocking
+	int ring_own[LANE_WAITERS];   // doorbells we sleep on
+	int ring_peer[LANE_WAITERS];  // doorbells the peer sleeps on
+	_Atomic uint64_t rung[LANE_WAITERS];  // the epoch for which we rang
+	_Atomic uint32_t users[LANE_WAITERS]; // threads and epoll sets that have waiter w of ours
+	_Atomic uint64_t read;        // control messages received
+	uint64_t sent;                // guarded by ctl_lock
+	struct lock ctl_lock;
+	uint32_t owner;  // process_id of the process that made it
+	_Atomic uint32_t serial; // tells it from an earlier channel in this place; 0: none
+	uint32_t uid;
+	uint32_t pid; // of the peer as the kernel told; for showing only
+	char name[64]; // of the peer process' listener
+	_Atomic uint32_t generation;
+	_Atomic uint32_t busy[4096 / 32]; // lanes we picked and have not given back
+	_Atomic uint32_t touched[4096 / 32]; // lanes whose memory has been counted
+	_Atomic uint32_t lanes_used;
+	_Atomic uint32_t why; // it ended: enum reason
+};
+
+enum mode { MODE_TCP = 0, MODE_LANE = 1 };
+
+// A connection: what dup'd descriptors, threads and forked children share.
+struct conn {
+	_Atomic uint32_t state;
+	_Atomic uint32_t users;  // calls inside the library now; survives reuse
+	_Atomic uint32_t reason;
+	_Atomic uint32_t refs;   // descriptors in all processes of the family
+	_Atomic uint32_t procs;  // processes that hold one
+	_Atomic uint32_t native; // calls that may sleep in the kernel on it now
+	_Atomic int error;       // to be reported once, as SO_ERROR would
+	_Atomic uint32_t calls;
+	_Atomic uint64_t tcp_rx, tcp_tx; // stream bytes that crossed TCP
+	_Atomic uint64_t due;            // calls at which to look for the peer again
+	_Atomic uint64_t offered_ns;
+	uint32_t offered_calls; // calls when we last offered it
+	_Atomic bool active;    // connected rather than accepted
+	_Atomic bool watched;   // a hooked poll, select or epoll saw it
+	_Atomic bool nonblock;
+	_Atomic bool named;     // tuple and ino are set
+	_Atomic bool engaged;   // it has been; every process that holds it has the mapping
+	_Atomic bool unlaned;   // an option was set that lanes do not do
+	_Atomic bool dead;      // reset: error, then end of stream
+	_Atomic int kept;              // our copy of the last descriptor, closed while a call went on; or 0
+	_Atomic bool offer_out; // our offer is in the directory
+	uint8_t offers, looks;
+	uint16_t port; // of the server, network order; 0: unknown
+	uint32_t mark; // for walks over descriptors
+	_Atomic uint32_t rcvlowat;
+	_Atomic uint64_t rcvtimeo_ns, sndtimeo_ns; // 0: none
+	_Atomic int32_t linger_s;                  // -1: off
+	struct tuple tuple;
+	uint64_t ino, peer_ino;
+
+	_Atomic uint32_t owner; // the process that looks for the peer
+	struct channel *channel;
+	uint32_t lane, generation;
+	struct lane_ctl *own;
+	const struct lane_ctl *peer;
+
+	// Reading. Guarded by rx_lock; flags are also read without it, as hints.
+	struct lock rx_lock;
+	struct lane_rx rx;
+	_Atomic uint32_t rx_mode;
+	_Atomic uint32_t rx_hint; // the kernel may have something to say
+	bool rx_pending;        // a TAG_SWITCH waits for rx_switch_at
+	uint64_t rx_switch_at;  // N
+	uint64_t rx_consented;
+	_Atomic bool rx_eof;    // nothing more comes
+	_Atomic bool rx_fin;    // the kernel has the peer's end; the lane may hold more
+	_Atomic bool rx_shut; // by us
+	_Atomic bool rx_frozen; // go_back is set and the writer has not answered
+	struct spin rx_spin;
+
+	// Writing. Guarded by tx_lock.
+	struct lock tx_lock;
+	struct lane_tx tx;
+	_Atomic uint32_t tx_mode;
+	uint64_t tx_switches;
+	_Atomic bool tx_shut, tx_off;
+	uint64_t tx_heard;        // lane_rx bytes at the last write
+	_Atomic uint32_t starved; // times a write found no room
+	struct spin tx_spin;
+
+	_Atomic uint64_t asked; // clock_ticks when the kernel was last asked about an end
+};
+
+// family_init makes the memory of this process; false if it cannot. It costs
+// nothing until the first call.
+bool family_init(void);
+
+// family_child is called in a forked child: what it allocates from now on
+// comes from memory of its own.
+void family_child(void);
+
+struct conn *family_conn_new(void);       // NULL when there is no room
+void family_conn_free(struct conn *c);    // once refs, users and native are 0
+struct channel *family_channel_new(void); // likewise
+// family_channels walks over the live channels that this process can use.
+struct channel *family_channel_next(struct channel *after);
+// family_channel_dead finds one of this process that is dead and unused.
+struct channel *family_channel_dead(void);
+
+#endif

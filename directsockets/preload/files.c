@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Our own descriptors sit above the numbers that programs reach, beyond their limit
+// if that can be, so that "lowest free number" and "too many open files" stay what
+// they were and select() keeps its 1024. The hooks for close, close_range, closefrom and dup2 treat them as not there.
+#include "real.h"
+
+#include "files.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+_Atomic uintptr_t files_table[FILES_MAX];
+static _Atomic int top, ours_top;
+
+static void enter(int fd, uintptr_t v, _Atomic int *end)
+{
+	if ((unsigned)fd >= FILES_MAX)
+		return;
+	files_table[fd] = v;
+	int t = atomic_load_explicit(end, memory_order_relaxed);
+	while (fd >= t && !atomic_compare_exchange_weak(end, &t, fd + 1))
+		;
+}
+
+void files_set_conn(int fd, struct conn *c) { enter(fd, (uintptr_t)c, &top); }
+void files_set_epset(int fd, struct epset *e) { enter(fd, (uintptr_t)e | FILE_EPSET, &top); }
+void files_clear(int fd)
+{
+	if ((unsigned)fd < FILES_MAX)
+		files_table[fd] = 0;
+}
+int files_top(void) { return top; }
+int files_end(void) { return top > ours_top ? top : ours_top; }
+
+// above copies fd to a number above the program's limit, so that the program keeps
+// all it may open. The limit is raised for that moment, if it can be.
+static int above(int fd)
+{
+	enum { BASE = 16384, ROOM = 8192 };
+	struct rlimit is, was;
+	if (getrlimit(RLIMIT_NOFILE, &is) < 0)
+		return -1;
+	if (is.rlim_cur >= BASE + ROOM)
+		return real.fcntl(fd, F_DUPFD_CLOEXEC, BASE);
+	struct rlimit more = {is.rlim_max < BASE + ROOM ? is.rlim_max : BASE + ROOM, is.rlim_max};
+	rlim_t from = is.rlim_cur < BASE ? is.rlim_cur : BASE;
+	if (more.rlim_cur <= from) // then in its highest quarter
+		return real.fcntl(fd, F_DUPFD_CLOEXEC, (int)(is.rlim_cur - is.rlim_cur / 4));
+	if (prlimit(0, RLIMIT_NOFILE, &more, &was) < 0)
+		return -1;
+	int high = real.fcntl(fd, F_DUPFD_CLOEXEC, (int)(more.rlim_cur > BASE ? BASE : from));
+	int saved = errno;
+	prlimit(0, RLIMIT_NOFILE, &was, NULL);
+	errno = saved;
+	return high;
+}
+
+int files_keep(int fd)
+{
+	if (fd < 0)
+		return -1;
+	int high = above(fd);
+	int saved = errno;
+	real.close(fd);
+	errno = saved;
+	if (high < 0)
+		return -1;
+	if (high >= FILES_MAX) {
+		real.close(high);
+		errno = EMFILE;
+		return -1;
+	}
+	enter(high, FILE_OURS, &ours_top);
+	return high;
+}
+
+void files_close(int fd)
+{
+	if (fd < 0)
+		return;
+	files_clear(fd);
+	real.close(fd);
+}
+
+int files_memory(const char *name, uint64_t size)
+{
+	struct rlimit r;
+	if (getrlimit(RLIMIT_FSIZE, &r) == 0 && size > r.rlim_cur)
+		return -1; // it counts for memory files too, and ends in SIGXFSZ
+	int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (fd < 0)
+		return -1;
+	if (ftruncate(fd, (off_t)size) < 0 || real.fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) < 0) {
+		real.close(fd);
+		return -1;
+	}
+	return files_keep(fd);
+}

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the files with exported functions (hook_*.c) need.
+#ifndef HOOK_H
+#define HOOK_H
+
+#include "real.h"
+
+#include <errno.h>
+
+#include "conn.h"
+#include "process.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+// Each hook starts with HOOK: the library may be called before its own
+// constructor ran, and in a child that a raw clone made.
+#define HOOK() \
+	do { \
+		if (__builtin_expect(!process_ready(), 0)) \
+			process_begin(); \
+	} while (0)
+
+// hook_leave takes the connection of a descriptor, if it is one, back to TCP,
+// since calls that we do not see are about to use it.
+static inline void hook_leave(int fd, enum reason why)
+{
+	struct conn *c = conn_get(fd);
+	if (!c)
+		return;
+	int saved = errno;
+	conn_stay(c, fd, why);
+	conn_put(c);
+	errno = saved;
+}
+
+#endif

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Exported: calls that make, copy and close descriptors.
+#include "hook.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "config.h"
+#include "conn.h"
+#include "epset.h"
+#include "files.h"
+#include "rendezvous.h"
+#include "stream.h"
+
+EXPORT int socket(int domain, int type, int protocol)
+{
+	HOOK();
+	int fd = real.socket(domain, type, protocol);
+	if (fd >= 0 && (domain == AF_INET || domain == AF_INET6) &&
+	    (type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) == SOCK_STREAM && (protocol == 0 || protocol == IPPROTO_TCP)) {
+		int saved = errno;
+		conn_new(fd, CONN_NEW, type & SOCK_NONBLOCK);
+		errno = saved;
+	}
+	return fd;
+}
+
+static uint16_t port_of(const struct sockaddr *a, socklen_t n)
+{
+	uint16_t port = 0; // where both families have it
+	if (a && n >= (socklen_t)sizeof(struct sockaddr_in) && (a->sa_family == AF_INET || a->sa_family == AF_INET6))
+		memcpy(&port, (const char *)a + offsetof(struct sockaddr_in, sin_port), sizeof port);
+	return port;
+}
+
+EXPORT int connect(int fd, const struct sockaddr *a, socklen_t n)
+{
+	HOOK();
+	struct conn *c = conn_get(fd);
+	if (!c)
+		return real.connect(fd, a, n);
+	if (a && a->sa_family == AF_UNSPEC)
+		conn_stay(c, fd, REASON_OPTION);
+	if (config.require && c->state == CONN_NEW && !rendezvous_possible()) {
+		config_say("a connection is refused, for EXN_DS_REQUIRE is set and %s/ds cannot be used", config.fabric);
+		conn_put(c);
+		errno = ECONNREFUSED;
+		return -1;
+	}
+	int r = real.connect(fd, a, n);
+	int saved = errno;
+	uint32_t is = CONN_NEW;
+	if (r == 0 || errno == EINPROGRESS || errno == EINTR) {
+		if (c->state == CONN_NEW) {
+			c->active = true;
+			c->port = port_of(a, n);
+		}
+		atomic_compare_exchange_strong(&c->state, &is, CONN_COUNTING);
+	}
+	conn_put(c);
+	errno = saved;
+	return r;
+}
+
+EXPORT int listen(int fd, int backlog)
+{
+	HOOK();
+	int r = real.listen(fd, backlog);
+	struct conn *c = r == 0 ? conn_get(fd) : NULL;
+	if (c) {
+		uint32_t is = CONN_NEW;
+		atomic_compare_exchange_strong(&c->state, &is, CONN_LISTENER);
+		conn_put(c);
+	}
+	return r;
+}
+
+static int accepted(int listener, int fd, bool nonblock)
+{
+	struct conn *l = fd >= 0 ? files_conn(listener) : NULL;
+	if (l) {
+		int saved = errno;
+		struct conn *c = conn_new(fd, l->unlaned ? CONN_OFF : CONN_COUNTING, nonblock);
+		if (c && l->unlaned)
+			c->reason = REASON_OPTION;
+		if (!l->port) { // once for each listener
+			struct sockaddr_storage own;
+			socklen_t n = sizeof own;
+			if (getsockname(listener, (struct sockaddr *)&own, &n) == 0)
+				l->port = port_of((struct sockaddr *)&own, n);
+		}
+		if (c)
+			c->port = l->port;
+		errno = saved;
+	}
+	return fd;
+}
+
+EXPORT int accept(int fd, struct sockaddr *a, socklen_t *n)
+{
+	HOOK();
+	return accepted(fd, real.accept(fd, a, n), false);
+}
+
+EXPORT int accept4(int fd, struct sockaddr *a, socklen_t *n, int flags)
+{
+	HOOK();
+	return accepted(fd, real.accept4(fd, a, n, flags), flags & SOCK_NONBLOCK);
+}
+
+EXPORT int shutdown(int fd, int how)
+{
+	HOOK();
+	struct conn *c = conn_get(fd);
+	if (!c)
+		return real.shutdown(fd, how);
+	int r = conn_enter(c, fd) ? stream_shutdown(c, fd, how) : (conn_native_end(c), real.shutdown(fd, how));
+	int saved = errno;
+	conn_put(c);
+	errno = saved;
+	return r;
+}
+
+EXPORT int close(int fd)
+{
+	HOOK();
+	if ((unsigned)fd < FILES_MAX && files_table[fd]) {
+		if (files_ours(fd)) {
+			errno = EBADF;
+			return -1;
+		}
+		if (files_epset(fd))
+			epset_close(fd);
+		else
+			conn_close(fd, false);
+	}
+	return real.close(fd);
+}
+
+static void forget(int fd)
+{
+	if (files_conn(fd))
+		conn_close(fd, false);
+	else if (files_epset(fd))
+		epset_close(fd);
+}
+
+EXPORT int close_range(unsigned first, unsigned last, int flags)
+{
+	HOOK();
+	unsigned end = (unsigned)files_end();
+	if (flags & ~CLOSE_RANGE_UNSHARE || first > last || first >= end)
+		return real.close_range(first, last, flags);
+	unsigned from = first;
+	for (unsigned fd = first; fd < end && fd <= last; fd++) {
+		if (!files_ours((int)fd)) {
+			forget((int)fd);
+			continue;
+		}
+		if (from < fd)
+			real.close_range(from, fd - 1, flags);
+		from = fd + 1;
+	}
+	return from <= last ? real.close_range(from, last, flags) : 0;
+}
+
+EXPORT void closefrom(int first) { close_range(first < 0 ? 0 : (unsigned)first, ~0u, 0); }
+
+static int duped(int from, int to)
+{
+	if (to >= 0 && (unsigned)from < FILES_MAX && files_table[from]) {
+		int saved = errno;
+		if (files_conn(from)) {
+			conn_dup(from, to);
+			if (to <= STDERR_FILENO)
+				hook_leave(to, REASON_STDIO); // stdin, stdout and stderr read and write it past us
+		} else if (files_epset(from))
+			epset_dup(from, to);
+		errno = saved;
+	}
+	return to;
+}
+
+EXPORT int dup(int fd)
+{
+	HOOK();
+	return duped(fd, real.dup(fd));
+}
+
+// replaced closes what the target of dup2 was, if the call can succeed.
+static bool replaced(int from, int to)
+{
+	if (files_ours(to) || files_ours(from)) {
+		errno = EBADF;
+		return false;
+	}
+	if (from != to && (unsigned)to < FILES_MAX && files_table[to]) {
+		int saved = errno;
+		if (real.fcntl(from, F_GETFD) >= 0)
+			forget(to);
+		errno = saved;
+	}
+	return true;
+}
+
+EXPORT int dup2(int from, int to)
+{
+	HOOK();
+	if (!replaced(from, to))
+		return -1;
+	int r = real.dup2(from, to);
+	return from == to ? r : duped(from, r);
+}
+
+EXPORT int dup3(int from, int to, int flags)
+{
+	HOOK();
+	if (from != to && !(flags & ~O_CLOEXEC) && !replaced(from, to))
+		return -1;
+	return duped(from, real.dup3(from, to, flags));
+}
+
+static int control(int fd, int cmd, void *arg)
+{
+	int r = real.fcntl(fd, cmd, arg);
+	if (r < 0)
+		return r;
+	if (cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC)
+		return duped(fd, r);
+	struct conn *c = cmd == F_SETFL || cmd == F_SETOWN || cmd == F_SETSIG ? conn_get(fd) : NULL;
+	if (c) {
+		if (cmd == F_SETFL)
+			c->nonblock = (intptr_t)arg & O_NONBLOCK;
+		if (cmd != F_SETFL || (intptr_t)arg & O_ASYNC)
+			conn_stay(c, fd, REASON_OPTION); // SIGIO comes from the kernel only
+		conn_put(c);
+	}
+	return r;
+}
+
+#define CONTROL(name) \
+	EXPORT int name(int fd, int cmd, ...) \
+	{ \
+		va_list ap; \
+		HOOK(); \
+		va_start(ap, cmd); \
+		void *arg = va_arg(ap, void *); \
+		va_end(ap); \
+		return control(fd, cmd, arg); \
+	}
+CONTROL(fcntl)
+CONTROL(fcntl64)

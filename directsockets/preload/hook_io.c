@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Exported: calls that move bytes. Each one counts what it moved over TCP, so
+// that both ends know the offset at which a direction switches.
+#include "hook.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <netinet/in.h>
+
+#include "config.h"
+#include "conn.h"
+#include "files.h"
+#include "stream.h"
+
+void __chk_fail(void) __attribute__((noreturn));
+
+// lane_recv and lane_send run a call on the lane. False: it must go to the
+// kernel, and `native` counts it. A lane call may find that the connection has
+// left the lane meanwhile; then it enters again.
+static bool lane_recv(struct conn *c, int fd, const struct iovec *iov, int n, int flags, ssize_t *r)
+{
+	while (conn_enter(c, fd)) {
+		*r = stream_recv(c, fd, iov, n, flags);
+		if (*r != STREAM_NATIVE)
+			return true;
+		if (flags & (MSG_OOB | MSG_ERRQUEUE)) {
+			atomic_fetch_add(&c->native, 1);
+			break;
+		}
+	}
+	return false;
+}
+
+static bool lane_send(struct conn *c, int fd, const struct iovec *iov, int n, int flags, ssize_t *r)
+{
+	while (conn_enter(c, fd)) {
+		*r = stream_send(c, fd, iov, n, flags);
+		if (*r != STREAM_NATIVE)
+			return true;
+	}
+	if (flags & (MSG_OOB | MSG_ZEROCOPY | MSG_FASTOPEN))
+		c->tx_off = true;
+	return false;
+}
+
+static ssize_t received(struct conn *c, ssize_t r, int flags)
+{
+	if (r > 0 && !(flags & (MSG_PEEK | MSG_OOB | MSG_ERRQUEUE)))
+		atomic_fetch_add(&c->tcp_rx, (uint64_t)r);
+	int saved = errno;
+	conn_native_end(c);
+	conn_put(c);
+	errno = saved;
+	return r;
+}
+
+static ssize_t sent(struct conn *c, ssize_t r)
+{
+	if (r > 0)
+		atomic_fetch_add(&c->tcp_tx, (uint64_t)r);
+	int saved = errno;
+	conn_native_end(c);
+	conn_put(c);
+	errno = saved;
+	return r;
+}
+
+static ssize_t done(struct conn *c, ssize_t r)
+{
+	int saved = errno;
+	conn_put(c);
+	errno = saved;
+	return r;
+}
+
+EXPORT ssize_t read(int fd, void *buf, size_t n)
+{
+	HOOK();
+	struct conn *c = conn_get(fd);
+	struct iovec iov = {buf, n};
+	ssize_t r;
+	if (!c)
+		return real.read(fd, buf, n);
+	if (n == 0)
+		return done(c, 0); // read(2) says so before it asks TCP
+	if (lane_recv(c, fd, &iov, 1, 0, &r))
+		return done(c, r);
+	return received(c, real.read(fd, buf, n), 0);
+}
+
+EXPORT ssize_t recv(int fd, void *buf, size_t n, int flags)
+{
+	HOOK();
+	struct conn *c = conn_get(fd);
+	struct iovec iov = {buf, n};
+	ssize_t r;
+	if (!c)
+		return real.recv(fd, buf, n, flags);
+	if (lane_recv(c, fd, &iov, 1, flags, &r))
+		return done(c, r);
+	return received(c, real.recv(fd, buf, n, flags), flags);
+}
+
+EXPORT ssize_t recvfrom(int fd, void *buf, size_t n, int flags, struct sockaddr *a, socklen_t *alen)
+{
+	HOOK();
+	struct conn *c = conn_get(fd);
+	struct iovec iov = {buf, n};
+	ssize_t r;
+	if (!c)
+		return real.recvfrom(fd, buf, n, flags, a, alen);
+	if (lane_recv(c, fd, &iov, 1, flags, &r)) {
+		if (r >= 0 && a && alen)
+			*alen = 0; // as TCP does
+		return done(c, r);
+	}
+	return received(c, real.recvfrom(fd, buf, n, flags, a, alen), flags);
+}
+
+EXPORT ssize_t readv(int fd, const struct iovec *iov, int n)
+{
+	HOOK();
+	struct conn *c = conn_get(fd);
+	ssize_t r;
+	if (!c)
+		return real.readv(fd, iov, n);
+	if (n >= 0 && n <= IOV_MAX && lane_recv(c, fd, iov, n, 0, &r))
+		return done(c, r);
+	if (n < 0 || n > IOV_MAX) {
+		errno = EINVAL;
+		return done(c, -1);
+	}
+	return received(c, real.readv(fd, iov, n), 0);
+}
+
+EXPORT ssize_t recvmsg(int fd, struct msghdr *h, int flags)
+{
+	HOOK();
+	struct conn *c = conn_get(fd);
+	ssize_t r;
+	if (!c)
+		return real.recvmsg(fd, h, flags);
+	if (h->msg_iovlen > IOV_MAX) {
+		errno = EMSGSIZE;
+		return done(c, -1);
+	}
+	if (lane_recv(c, fd, h->msg_iov, (int)h->msg_iovlen, flags, &r)) {
+		if (r >= 0) {
+			h->msg_namelen = 0;
+			h->msg_controllen = 0;
+			h->msg_flags = 0;
+		}
+		return done(c, r);
+	}
+	return received(c, real.recvmsg(fd, h, flags), flags);
+}
+
+EXPORT int recvmmsg(int fd, struct mmsghdr *v, unsigned n, int flags, struct timespec *timeout)
+{
+	HOOK();
+	struct conn *c = files_conn(fd);
+	if (!c)
+		return real.recvmmsg(fd, v, n, flags, timeout);
+	int e = 0;
+	socklen_t len = sizeof e;
+	if (!(flags & MSG_ERRQUEUE) && getsockopt(fd, SOL_SOCKET, SO_ERROR, &e, &len) == 0 && e) {
+		errno = e; // this call tells it before any byte
+		return -1;
+	}
+	unsigned i;
+	for (i = 0; i < n; i++) {
+		ssize_t r = recvmsg(fd, &v[i].msg_hdr, (i ? flags | MSG_DONTWAIT : flags) & ~MSG_WAITFORONE);
+		if (r < 0)
+			return i ? (int)i : -1;
+		v[i].msg_len = (unsigned)r;
+	}
+	return (int)i;
+}
+
+EXPORT ssize_t write(int fd, const void *buf, size_t n)
+{
+	HOOK();
+	struct conn *c = conn_get(fd);
+	struct iovec iov = {(void *)(uintptr_t)buf, n};
+	ssize_t r;
+	if (!c)
+		return real.write(fd, buf, n);
+	if (lane_send(c, fd, &iov, 1, 0, &r))
+		return done(c, r);
+	return sent(c, real.write(fd, buf, n));
+}
+
+EXPORT ssize_t send(int fd, const void *buf, size_t n, int flags)
+{
+	HOOK();
+	struct conn *c = conn_get(fd);
+	struct iovec iov = {(void *)(uintptr_t)buf, n};
+	ssize_t r;
+	if (!c)
+		return real.send(fd, buf, n, flags);
+	if (lane_send(c, fd, &iov, 1, flags, &r))
+		return done(c, r);
+	return sent(c, real.send(fd, buf, n, flags));
+}
+
+EXPORT ssize_t sendto(int fd, const void *buf, size_t n, int flags, const struct sockaddr *a, socklen_t alen)
+{
+	HOOK();
+	struct conn *c = conn_get(fd);
+	struct iovec iov = {(void *)(uintptr_t)buf, n};
+	ssize_t r;
+	if (!c)
+		return real.sendto(fd, buf, n, flags, a, alen);
+	if (lane_send(c, fd, &iov, 1, flags, &r))
+		return done(c, r);
+	return sent(c, real.sendto(fd, buf, n, flags, a, alen));
+}
+
+EXPORT ssize_t writev(int fd, const struct iovec *iov, int n)
+{
+	HOOK();
+	struct conn *c = conn_get(fd);
+	ssize_t r;
+	if (!c)
+		return real.writev(fd, iov, n);
+	if (n < 0 || n > IOV_MAX) {
+		errno = EINVAL;
+		return done(c, -1);
+	}
+	if (lane_send(c, fd, iov, n, 0, &r))
+		return done(c, r);
+	return sent(c, real.writev(fd, iov, n));
+}
+
+// A passed descriptor is shared with a process outside the family.
+static void passed(const struct msghdr *h)
+{
+	for (struct cmsghdr *k = CMSG_FIRSTHDR(h); k; k = CMSG_NXTHDR((struct msghdr *)(uintptr_t)h, k)) {
+		if (k->cmsg_level != SOL_SOCKET || k->cmsg_type != SCM_RIGHTS || k->cmsg_len < CMSG_LEN(0))
+			continue;
+		int n = (int)((k->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+		for (int i = 0; i < n; i++) {
+			int fd;
+			memcpy(&fd, CMSG_DATA(k) + (size_t)i * sizeof fd, sizeof fd);
+			struct conn *c = fd < 0 ? NULL : conn_get(fd);
+			if (!c)
+				continue;
+			conn_stay(c, fd, REASON_SHARED);
+			conn_put(c);
+		}
+	}
+}
+
+EXPORT ssize_t sendmsg(int fd, const struct msghdr *h, int flags)
+{
+	HOOK();
+	struct conn *c = conn_get(fd);
+	ssize_t r;
+	if (!c) {
+		if (h && h->msg_control && h->msg_controllen && files_top() > 0)
+			passed(h);
+		return real.sendmsg(fd, h, flags);
+	}
+	if (h->msg_iovlen > IOV_MAX) {
+		errno = EMSGSIZE;
+		return done(c, -1);
+	}
+	if (h->msg_control && h->msg_controllen)
+		conn_stay(c, fd, REASON_OPTION);
+	if (lane_send(c, fd, h->msg_iov, (int)h->msg_iovlen, flags, &r))
+		return done(c, r);
+	return sent(c, real.sendmsg(fd, h, flags));
+}
+
+EXPORT int sendmmsg(int fd, struct mmsghdr *v, unsigned n, int flags)
+{
+	HOOK();
+	if (!files_conn(fd))
+		return real.sendmmsg(fd, v, n, flags);
+	unsigned i;
+	for (i = 0; i < n; i++) {
+		ssize_t r = sendmsg(fd, &v[i].msg_hdr, flags);
+		if (r < 0)
+			return i ? (int)i : -1;
+		v[i].msg_len = (unsigned)r;
+	}
+	return (int)i;
+}
+
+EXPORT ssize_t sendfile(int out, int in, off_t *offset, size_t n)
+{
+	HOOK();
+	struct conn *c = conn_get(out);
+	if (!c)
+		return real.sendfile(out, in, offset, n);
+	while (conn_enter(c, out)) {
+		ssize_t r = stream_sendfile(c, out, in, offset, n);
+		if (r != STREAM_NATIVE)
+			return done(c, r);
+		if (conn_engaged(c)) { // not a file
+			errno = EINVAL;
+			return done(c, -1);
+		}
+	}
+	return sent(c, real.sendfile(out, in, offset, n));
+}
+EXPORT ssize_t sendfile64(int out, int in, off_t *offset, size_t n) { return sendfile(out, in, offset, n); }
+
+EXPORT ssize_t splice(int in, off_t *in_off, int out, off_t *out_off, size_t n, unsigned flags)
+{
+	HOOK();
+	int fds[2] = {in, out};
+	for (int i = 0; i < 2; i++) {
+		struct conn *c = conn_get(fds[i]);
+		if (!c)
+			continue;
+		// Programs take EINVAL for "cannot splice this" and copy instead.
+		bool lane = conn_engaged(c);
+		if (!lane)
+			conn_stay(c, fds[i], REASON_OPTION);
+		conn_put(c);
+		if (lane) {
+			errno = EINVAL;
+			return -1;
+		}
+	}
+	return real.splice(in, in_off, out, out_off, n, flags);
+}
+
+// What fortified programs call.
+EXPORT ssize_t __read_chk(int fd, void *buf, size_t n, size_t room)
+{
+	if (n > room)
+		__chk_fail();
+	return read(fd, buf, n);
+}
+EXPORT ssize_t __recv_chk(int fd, void *buf, size_t n, size_t room, int flags)
+{
+	if (n > room)
+		__chk_fail();
+	return recv(fd, buf, n, flags);
+}
+EXPORT ssize_t __recvfrom_chk(int fd, void *buf, size_t n, size_t room, int flags, struct sockaddr *a, socklen_t *alen)
+{
+	if (n > room)
+		__chk_fail();
+	return recvfrom(fd, buf, n, flags, a, alen);
+}

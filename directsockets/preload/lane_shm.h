@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Memory shared between two processes: its layout (see ../LANE.md) and the
+// two ends of a lane in it.
+//
+// A channel has one memory file per owner. Only the owner can write it: it
+// carries F_SEAL_FUTURE_WRITE from the moment the owner has mapped it. A
+// lane's writer puts slots and window bytes into its own file and reads the
+// reader's credit from the reader's file, so no byte has two writers, and
+// whatever comes from the peer's file is a claim to be checked.
+#ifndef LANE_SHM_H
+#define LANE_SHM_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+enum {
+	LANE_VERSION = 1,
+	LANE_HEAD = 4096,     // bytes of struct lane_head
+	LANE_CTL = 256,       // bytes of struct lane_ctl
+	LANE_SLOT = 128,      // bytes of a VELO slot
+	LANE_PAYLOAD = 120,   // bytes of payload in it
+	LANE_RESERVED = 4,    // slots that only control messages may take
+	LANE_WAITERS = 8,     // waiters per side of a channel
+	LANE_PIECE = 64 << 10 // most bytes announced by one RMA_INFO
+};
+#define LANE_MAGIC 0x314e414c53445845ull // "EXDSLAN1"
+
+// Tags, the user tag of the slot's status word.
+enum lane_tag {
+	TAG_VELO = 1,      // stream bytes; more of the same write follow
+	TAG_VELO_LAST = 2, // stream bytes
+	TAG_RMA_INFO = 3,  // {u64 start, u64 length}: stream bytes in the window
+	TAG_SHUTDOWN = 5,  // {u64 how, u64 total lane bytes}
+	TAG_SWITCH = 6,    // {u64 N, u64 0}: the stream continues here after N TCP bytes
+	TAG_BACK = 7,      // {u64 M, u64 0}: it continues on TCP after M lane bytes
+	TAG_ABORT = 8,     // {u64 reason, u64 0}: reset
+};
+
+// What TAG_SHUTDOWN carries in `how`.
+enum lane_how { HOW_WRITE = 1, HOW_CLOSE = 2 };
+
+// Offset 0 of a memory file.
+struct lane_head {
+	uint64_t magic;
+	uint32_t version, lanes, slots, window;
+	uint64_t size; // of the whole file
+	uint64_t pad0[4];
+	_Atomic uint64_t posted; // messages sent on the control socket so far
+	uint64_t pad1[7];
+	_Atomic uint64_t cpu; // where the owner last ran
+	uint64_t pad2[7];
+	uint64_t pad3[8];
+	struct {
+		_Atomic uint64_t epoch; // odd: this waiter of the owner sleeps
+		uint64_t pad[7];
+	} waiter[LANE_WAITERS];
+};
+
+// One per lane at LANE_HEAD + lane * LANE_CTL. All of it is written by the owner.
+struct lane_ctl {
+	_Atomic uint64_t generation; // of the attachment; 0: the owner let go
+	_Atomic uint64_t closed;     // the owner closed or aborted its end
+	_Atomic uint64_t shut;       // the owner shut down its write side
+	uint64_t pad0[5];
+	_Atomic uint64_t consent; // the owner lets the peer switch for the k-th time
+	// 0, or one more than the lane bytes the owner has taken and will ever take:
+	// it asks the peer to return to TCP and to send the rest there.
+	_Atomic uint64_t go_back;
+	uint64_t pad1[6];
+	_Atomic uint64_t slots_taken;  // credit: slots the owner has consumed
+	_Atomic uint64_t window_taken; // credit: window position up to which it has
+	uint64_t pad2[6];
+	_Atomic uint64_t rx_waiters; // bit w: wake waiter w after posting
+	_Atomic uint64_t tx_waiters; // bit w: wake waiter w after giving credit
+	uint64_t pad3[6];
+};
+_Static_assert(sizeof(struct lane_ctl) == LANE_CTL, "lane control block");
+_Static_assert(sizeof(struct lane_head) <= LANE_HEAD, "head");
+
+// A mapped memory file; geometry is what was checked when it was mapped.
+struct lane_memory {
+	uint8_t *base;
+	uint64_t size;
+	uint32_t lanes, slots, window;
+};
+
+uint64_t lane_memory_size(uint32_t lanes, uint32_t slots, uint32_t window);
+
+static inline struct lane_head *lane_head(const struct lane_memory *m)
+{
+	return (struct lane_head *)m->base;
+}
+static inline struct lane_ctl *lane_ctl(const struct lane_memory *m, uint32_t lane)
+{
+	return (struct lane_ctl *)(m->base + LANE_HEAD + (uint64_t)lane * LANE_CTL);
+}
+
+// A cursor walks over an iovec.
+struct cursor {
+	const struct iovec *iov;
+	int n;
+	size_t off;  // in iov[0]
+	size_t left; // in all
+};
+struct cursor cursor_make(const struct iovec *iov, int n);
+void cursor_get(struct cursor *c, void *to, size_t n);         // copies out of the iovec
+void cursor_put(struct cursor *c, const void *from, size_t n); // copies into it
+void cursor_skip(struct cursor *c, size_t n);
+
+// The writing end of a lane. Guarded by the connection's tx lock.
+struct lane_tx {
+	uint8_t *ring, *window;      // our memory
+	const struct lane_ctl *peer; // the reader's, in its memory
+	uint32_t slots, window_size;
+	uint64_t slot;         // number of the next slot
+	uint64_t slots_taken;  // the reader's credit, as last checked
+	uint64_t next;         // next window position
+	uint64_t floor;        // the window was restarted here
+	uint64_t window_taken; // the reader's credit, as last checked
+	uint64_t bytes;        // stream bytes put on the lane
+	uint64_t rma_bytes;    // of these, in the window
+	uint64_t switched;     // slot of the last TAG_SWITCH
+	struct {               // bytes that the reader handed back, to be sent by TCP
+		uint64_t slot, left;
+		uint32_t off; // bytes of the slot that are not among them
+	} again;
+	bool broken; // the reader's credit made no sense
+};
+
+// The reading end. Guarded by the connection's rx lock.
+struct lane_rx {
+	const uint8_t *ring, *window; // the writer's memory
+	struct lane_ctl *own;         // ours: credit
+	uint32_t slots, window_size;
+	uint64_t slot;        // number of the next slot
+	uint32_t off;         // bytes consumed of it
+	uint64_t piece;       // next window position of the announced piece
+	uint64_t piece_left;  // bytes left of it
+	uint64_t window_end;  // end of the last piece
+	uint64_t bytes;       // stream bytes taken off the lane
+	uint64_t rma_bytes;   // of these, out of the window
+	uint64_t turns;       // SWITCH and BACK taken
+};
+
+// A HINT reads without the lock what others may be changing; who asks for it looks
+// again under the lock before anything follows from it.
+#define HINT __attribute__((no_sanitize("thread")))
+
+void lane_tx_reset(struct lane_tx *t, const struct lane_memory *own, const struct lane_memory *peer, uint32_t lane);
+void lane_rx_reset(struct lane_rx *r, const struct lane_memory *own, const struct lane_memory *peer, uint32_t lane);
+
+// lane_write puts bytes on the lane until the cursor or the room ends, at most
+// one window piece per call. It returns how many; see broken.
+size_t lane_write(struct lane_tx *t, struct cursor *c, size_t velo_max);
+
+// lane_reserve finds room for a piece of up to n bytes in the window, which the
+// caller fills and announces with lane_commit; 0 when there is none.
+size_t lane_reserve(struct lane_tx *t, size_t n, uint8_t **to);
+void lane_commit(struct lane_tx *t, size_t n);
+
+// lane_post posts a control message; false when even the reserved slots are taken.
+bool lane_post(struct lane_tx *t, enum lane_tag tag, uint64_t a, uint64_t b);
+
+// lane_writable: a write after this takes at least one byte.
+bool lane_writable(struct lane_tx *t);
+
+// lane_joined: the reader has taken the last TAG_SWITCH.
+bool lane_joined(struct lane_tx *t);
+
+// lane_unread counts the stream bytes that the reader has not given credit for.
+uint64_t lane_unread(struct lane_tx *t);
+
+// lane_withdraw takes back all stream bytes but the first `taken` of the lane, which
+// the reader has; false: it cannot have. They stay where they are until lane_again,
+// which gives up to n pieces of them, and lane_again_sent have moved them to TCP.
+bool lane_withdraw(struct lane_tx *t, uint64_t taken);
+int lane_again(const struct lane_tx *t, struct iovec *iov, int n);
+void lane_again_sent(struct lane_tx *t, uint64_t n);
+
+enum lane_look {
+	LOOK_NONE,    // nothing posted
+	LOOK_DATA,    // stream bytes
+	LOOK_CONTROL, // a control message
+	LOOK_HOSTILE, // something no honest writer posts
+};
+
+// lane_look says what comes next without taking it.
+enum lane_look lane_look(const struct lane_rx *r);
+
+// lane_valid is a cheap lane_look: is a slot with this number posted?
+static inline bool lane_valid(const struct lane_rx *r, uint64_t slot)
+{
+	const _Atomic uint64_t *s = (const _Atomic uint64_t *)(r->ring + (slot & (r->slots - 1)) * LANE_SLOT);
+	uint64_t lap = slot / r->slots;
+	return (atomic_load_explicit((_Atomic uint64_t *)(uintptr_t)s, memory_order_acquire) >> 63) == ((lap & 1) ^ 1);
+}
+
+// lane_news moves *slot behind what is posted, and says whether stream bytes or an
+// end of stream were among it, taken since or not; *turns counts what is neither.
+HINT bool lane_news(const struct lane_rx *r, uint64_t *slot, uint64_t *turns);
+
+// lane_read takes stream bytes until the cursor ends or something else comes;
+// *hostile is set when that is nonsense. Credit is given by lane_give.
+size_t lane_read(struct lane_rx *r, struct cursor *c, bool *hostile);
+void lane_give(struct lane_rx *r);
+
+// lane_take takes a control message.
+enum lane_tag lane_take(struct lane_rx *r, uint64_t *a, uint64_t *b);
+
+// lane_skip looks for the TAG_BACK that ends a withdrawal and goes behind it.
+// LOOK_NONE: it is not posted yet. LOOK_DATA: it is, but for bytes that we have not
+// taken, or the writer ended there: they cannot be had by TCP.
+enum lane_look lane_skip(struct lane_rx *r);
+
+// lane_available counts the stream bytes that wait, up to limit, and up to the next
+// control message or through all of them.
+size_t lane_available(const struct lane_rx *r, size_t limit, bool through);
+
+#endif

@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Theory of Operation
+//
+// A member that is ours is an engaged connection, or a set. Its readiness as the
+// program sees it is computed here:
+//
+//	level      what stream_ready says now
+//	edge       the same, but only after something new: a slot posted since the
+//	           last report, an event of the kernel, room after a write that
+//	           found none, or EPOLL_CTL_ADD/MOD
+//	one-shot   once, until EPOLL_CTL_MOD
+//
+// The kernel's part is its TCP socket in the perch, IN|OUT|RDHUP|PRI|EPOLLET: one
+// event per change, which sets a flag (rx_hint), and never keeps us from sleeping.
+//
+// It becomes ours in this order: the perch watches the socket, the peer is asked
+// to ring, it is in the list, the kernel's set loses it. What happens meanwhile is
+// seen by the next look: nobody sleeps without one.
+#include "real.h"
+
+#include "member.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "channel.h"
+#include "config.h"
+#include "conn.h"
+#include "doorbell.h"
+#include "stream.h"
+
+bool member_insert(struct epset *e, struct member *m)
+{
+	if (e->nours == e->ours_cap) {
+		int cap = e->ours_cap ? 2 * e->ours_cap : 16;
+		struct member **grown = realloc(e->ours, sizeof *grown * (size_t)cap);
+		if (!grown)
+			return false;
+		e->ours = grown;
+		e->ours_cap = cap;
+	}
+	e->ours[e->nours] = m;
+	e->nours++;
+	return true;
+}
+
+void member_remove(struct epset *e, struct member *m)
+{
+	for (int i = 0; i < e->nours; i++)
+		if (e->ours[i] == m) {
+			e->ours[i] = e->ours[e->nours - 1];
+			e->nours--;
+			break;
+		}
+	if (e->last == m->c)
+		e->last = NULL;
+}
+
+// always is a descriptor that is ready for ever.
+static int always(void)
+{
+	static _Atomic int fd = -1;
+	if (fd < 0) {
+		int new = doorbell_make(), none = -1;
+		if (new >= 0 && !atomic_compare_exchange_strong(&fd, &none, new))
+			files_close(new);
+	}
+	return fd;
+}
+
+// kick gets those out of the kernel that sleep in the program's own set.
+static void kick(struct epset *e)
+{
+	struct epoll_event ev = {.events = EPOLLIN, .data.ptr = e};
+	if (e->kicked)
+		return;
+	e->kicked = true; // before anyone can see the event
+	if (real.epoll_ctl(e->epfd, EPOLL_CTL_ADD, always(), &ev) < 0)
+		e->kicked = false;
+}
+
+int epset_unkick(struct epset *e, struct epoll_event *evs, int n)
+{
+	int kept = 0;
+	for (int i = 0; i < n; i++)
+		if (evs[i].data.ptr != e)
+			evs[kept++] = evs[i];
+	if (atomic_load(&e->native) == 0 && e->kicked) {
+		real.epoll_ctl(e->epfd, EPOLL_CTL_DEL, always(), NULL);
+		e->kicked = false;
+	}
+	return n < 0 ? n : kept;
+}
+
+void epset_wake(struct epset *e)
+{
+	struct epoll_event ev = {.events = EPOLLIN | EPOLLET, .data.u64 = (uint64_t)PERCH_WAKE << 32};
+	int saved = errno;
+	if (e->perch && real.epoll_ctl(e->perch->epfd, EPOLL_CTL_MOD, always(), &ev) < 0)
+		real.epoll_ctl(e->perch->epfd, EPOLL_CTL_ADD, always(), &ev);
+	errno = saved;
+}
+
+void epset_arm_by(struct epset *e, int n)
+{
+	bool any = (e->sleepers += n) > 0;
+	for (int i = 0; e->perch && i < e->perch->lines; i++) {
+		struct line *l = &e->perch->line[i];
+		if (!l->ch || l->ch->serial != l->serial)
+			continue;
+		if (any)
+			doorbell_arm(l->ch, l->w);
+		else
+			doorbell_disarm(l->ch, l->w);
+	}
+	for (int i = 0; i < e->nours; i++) {
+		struct member *m = e->ours[i];
+		if (m->set && epset_lock(m->set)) {
+			epset_arm_by(m->set, n);
+			if (n < 0 && m->set->sleepers > 0)
+				epset_wake(m->set); // we took what woke us from others
+			epset_unlock(m->set);
+		} else if (m->starving && !any) {
+			m->starving = false;
+			int l = e->perch ? perch_line(e->perch, m->c->channel) : -1;
+			if (l >= 0)
+				doorbell_unwatch(m->c->channel, &m->c->own->tx_waiters, e->perch->line[l].w);
+		}
+	}
+}
+
+static bool perch_of(struct epset *e)
+{
+	if (e->perch)
+		return true;
+	struct perch *p = perch_new();
+	if (p && !perch_watch(p, PERCH_SET, 0, e->epfd, EPOLLIN)) {
+		perch_free(p);
+		p = NULL;
+	}
+	e->perch = p;
+	return p;
+}
+
+// join_set watches a set in the set. False and errno: impossible.
+static bool join_set(struct epset *e, struct member *m)
+{
+	bool ok = false;
+	if (!epset_lock(m->set)) {
+		errno = EBUSY;
+		return false;
+	}
+	if (m->set->inherited)
+		epset_adopt(m->set);
+	if (perch_of(e) && perch_of(m->set)) {
+		ok = perch_watch(e->perch, PERCH_NEST, m->fd, m->set->perch->epfd, EPOLLIN | EPOLLET);
+		if (ok)
+			epset_arm_by(m->set, e->sleepers);
+	}
+	epset_unlock(m->set);
+	m->kernel = true;
+	return ok;
+}
+
+int epset_watch(struct epset *e)
+{
+	if (!epset_lock(e))
+		return -1;
+	if (e->inherited)
+		epset_adopt(e);
+	int fd = perch_of(e) ? e->perch->epfd : -1;
+	epset_unlock(e);
+	return fd;
+}
+
+void member_part(struct epset *e, struct member *m)
+{
+	if (!epset_lock(m->set))
+		return;
+	if (e->perch && m->set->perch) {
+		perch_ignore(e->perch, m->set->perch->epfd);
+		epset_arm_by(m->set, -e->sleepers);
+	}
+	epset_unlock(m->set);
+}
+
+static void join_lane(struct epset *e, struct member *m)
+{
+	struct conn *c = m->c;
+	int line = perch_of(e) ? perch_line(e->perch, c->channel) : -1;
+	if (line < 0 || !perch_watch(e->perch, PERCH_SOCKET, m->fd, m->fd, MEMBER_HINTS))
+		e->poor = true;
+	if (line < 0)
+		return;
+	doorbell_watch(&c->own->rx_waiters, e->perch->line[line].w);
+	if (e->sleepers > 0) {
+		doorbell_arm(c->channel, e->perch->line[line].w);
+		epset_wake(e);
+	}
+}
+
+void member_join(struct epset *e, struct member *m)
+{
+	if (m->set)
+		join_set(e, m);
+	else
+		join_lane(e, m);
+}
+
+void member_unwatch(struct epset *e, struct member *m)
+{
+	struct conn *c = m->c;
+	int line = e->perch && c->own ? perch_line(e->perch, c->channel) : -1;
+	for (int i = 0; i < e->nours && c->refs > 1; i++)
+		if (e->ours[i] != m && e->ours[i]->c == c)
+			return;
+	if (line < 0)
+		return;
+	doorbell_unwatch(c->channel, &c->own->rx_waiters, e->perch->line[line].w);
+	if (m->starving)
+		doorbell_unwatch(c->channel, &c->own->tx_waiters, e->perch->line[line].w);
+}
+
+// edge_due: may an EPOLLOUT edge of this member still be to come from the kernel?
+// Either the socket is not writable now, or the kernel holds events that nobody
+// has fetched, one of which may be it. It cannot be asked about one member.
+static bool edge_due(const struct epset *e, const struct member *m)
+{
+	struct pollfd p[2] = {{m->fd, POLLOUT, 0}, {e->epfd, POLLIN, 0}};
+	return real.poll(p, 2, 0) < 0 || !p[0].revents || p[1].revents;
+}
+
+HINT bool member_own(struct epset *e, struct member *m, bool from_kernel)
+{
+	// After ADD the first EPOLLOUT is news whenever it comes.
+	bool due = !from_kernel || (m->events & EPOLLET && m->events & EPOLLOUT && edge_due(e, m));
+	if (!member_insert(e, m))
+		return false;
+	if (m->set && !join_set(e, m)) {
+		int saved = errno;
+		member_remove(e, m);
+		errno = saved;
+		return false;
+	}
+	if (m->set) {
+		atomic_fetch_add(&m->set->users, 1);
+	} else {
+		atomic_fetch_add(&m->c->users, 1);
+		m->seen = m->c->rx.slot;
+		m->turns = m->c->rx.turns;
+		m->starved = m->c->starved - due;
+		join_lane(e, m);
+	}
+	m->ours = true;
+	m->edge = !from_kernel;
+	if (from_kernel)
+		real.epoll_ctl(e->epfd, EPOLL_CTL_DEL, m->fd, NULL);
+	if (e->native > 0)
+		kick(e);
+	if (e->sleepers > 0)
+		epset_wake(e);
+	return true;
+}
+
+void member_give(struct epset *e, struct member *m)
+{
+	struct epoll_event ev = {.events = m->events, .data = m->data};
+	struct conn *c = m->c;
+	member_remove(e, m);
+	if (e->perch) {
+		perch_ignore(e->perch, m->fd);
+		member_unwatch(e, m);
+	}
+	m->ours = false;
+	m->absent = m->disabled;
+	if (!m->absent && real.epoll_ctl(e->epfd, EPOLL_CTL_ADD, m->fd, &ev) < 0 &&
+	    (errno != EEXIST || real.epoll_ctl(e->epfd, EPOLL_CTL_MOD, m->fd, &ev) < 0))
+		config_log("an epoll set has lost connection %llu", (unsigned long long)c->ino);
+	if (member_at(e, m->fd) != m)
+		free(m); // its own number is closed
+	if (!e->inherited)
+		conn_put(c);
+}
+
+void member_ask(struct member *m, const struct epoll_event *ev)
+{
+	m->events = ev->events;
+	m->data = ev->data;
+	m->disabled = false;
+	m->edge = true;
+	if (m->c)
+		m->starved = m->c->starved - 1;
+}
+
+// stamp changes with everything that the lanes of a set bring. The lock is held.
+HINT static uint64_t stamp(struct epset *e)
+{
+	uint64_t sum = 0;
+	for (int i = 0; i < e->nours; i++) {
+		struct member *m = e->ours[i];
+		if (m->set && epset_lock(m->set)) {
+			sum += stamp(m->set);
+			epset_unlock(m->set);
+		} else if (m->c) {
+			uint64_t at = m->c->rx.slot, turns = m->c->rx.turns;
+			lane_news(&m->c->rx, &at, &turns);
+			sum += at;
+		}
+	}
+	return sum;
+}
+
+static uint32_t set_due(struct member *m, bool take)
+{
+	struct epset *e = m->set;
+	bool ready = false, fresh = m->edge || m->kernel;
+	uint64_t now = m->seen;
+	if (m->kernel) {
+		struct pollfd p = {e->epfd, POLLIN, 0};
+		ready = real.poll(&p, 1, 0) > 0;
+	}
+	bool kernel = ready;
+	ready |= epset_peek(e);
+	if (m->events & EPOLLET && epset_lock(e)) {
+		now = stamp(e);
+		fresh |= now != m->seen;
+		epset_unlock(e);
+	}
+	if (take) {
+		m->edge = false;
+		m->seen = now;
+		m->kernel = kernel && !(m->events & EPOLLET);
+	}
+	return ready && (fresh || !(m->events & EPOLLET)) ? EPOLLIN & m->events : 0;
+}
+
+HINT uint32_t member_due(struct member *m, bool take)
+{
+	struct conn *c = m->c;
+	uint32_t want = m->events & (EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLPRI);
+	if (m->disabled)
+		return 0;
+	if (m->set)
+		return set_due(m, take);
+	if (!(m->events & EPOLLET))
+		return stream_glance(c, want) ? stream_ready(c, m->fd, want) : 0;
+	uint64_t at = m->seen, turns = m->turns;
+	if (!m->edge && !m->kernel && c->rx.slot <= at && !lane_valid(&c->rx, at) &&
+	    !(want & EPOLLOUT && c->starved != m->starved))
+		return 0;
+	// What came concerns only who wants to read, as in the kernel.
+	bool fresh = lane_news(&c->rx, &at, &turns) && want & (EPOLLIN | EPOLLPRI);
+	fresh |= m->edge || (m->kernel && c->rx_mode == MODE_TCP);
+	uint32_t starved = c->starved, r = stream_ready(c, m->fd, want);
+	bool room = r & EPOLLOUT && starved != m->starved;
+	// In LANE mode the kernel repeats what SHUTDOWN or ABORT said before.
+	fresh |= room || (m->kernel && r & ~m->last & ~(uint32_t)EPOLLOUT);
+	if (c->dead && !(r & ~m->last))
+		fresh = false;
+	if (take) {
+		m->edge = m->kernel = false;
+		m->seen = at;
+		m->turns = turns;
+		if (room)
+			m->starved = starved;
+		if (r && fresh)
+			m->last = r;
+	}
+	return fresh ? r : 0;
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a set of the program consists of, for epset.c, which keeps it, and
+// epwait.c, which waits in it. Nobody else looks inside.
+#ifndef MEMBER_H
+#define MEMBER_H
+
+#include <pthread.h>
+
+#include "epset.h"
+#include "perch.h"
+
+struct member {
+	struct conn *c;    // with a use of ours on it while `ours`; or
+	struct epset *set; // a set in the set, with a use of ours
+	int fd;            // by_fd[fd] is this one, unless the program closed that copy
+	uint32_t events;
+	epoll_data_t data;
+	bool ours;     // readiness is computed here: engaged, or a set
+	bool deleted;  // the perch does not know yet
+	bool absent;   // on TCP, but not in the kernel's set: a one-shot that has fired
+	bool disabled; // one-shot, fired
+	bool edge;     // the program asked anew
+	bool kernel;   // the kernel had something
+	uint32_t last; // what was reported last
+	bool starving; // the peer was asked to ring when there is room
+	uint64_t seen; // slots up to here have been reported
+	uint64_t turns; // of which so many bring nothing
+	uint32_t starved;
+};
+
+// Guarded by lock unless atomic.
+struct epset {
+	pthread_mutex_t lock;
+	struct epset *next;
+	_Atomic int users;  // calls inside, and sets that have this one as a member
+	_Atomic int refs;   // descriptors
+	_Atomic int native; // calls that may sleep in the kernel on the program's own set
+	int epfd;           // one of its descriptors
+
+	struct member *_Atomic *_Atomic by_fd; // never freed: looked into without the lock
+	_Atomic int cap;
+	struct member **ours;
+	_Atomic int nours;
+	int ours_cap;
+	int deleted; // members
+
+	struct perch *_Atomic perch; // from the first member that is ours
+	_Atomic bool poor;           // the perch cannot tell everything: look each millisecond
+	int sleepers;        // calls asleep on the perch, or on one that watches it
+	_Atomic bool kicked; // those that sleep natively are being woken
+
+	_Atomic bool inherited;             // by fork, and not used since: uses are not counted
+	bool shared;                // with the parent
+	const struct conn *_Atomic engaging; // is being engaged by who holds the lock
+
+	unsigned start; // where to begin the next scan
+	_Atomic uint64_t kernel_ns; // when the kernel was asked last
+	struct spin spin;
+	struct conn *last; // which of ours was reported last
+};
+
+// False: this thread holds the lock already (a signal handler inside a call).
+static inline bool epset_lock(struct epset *e) { return pthread_mutex_lock(&e->lock) == 0; }
+static inline void epset_unlock(struct epset *e) { pthread_mutex_unlock(&e->lock); }
+
+static inline struct member *member_at(struct epset *e, int fd) { return fd >= 0 && fd < e->cap ? e->by_fd[fd] : NULL; }
+
+// All that follow: with the lock.
+
+#define MEMBER_HINTS (EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLPRI | EPOLLET)
+
+// member_own makes a member ours; its connection is engaged or being so, or it is
+// a set. from_kernel: the kernel's set has had it. False and errno: no room.
+bool member_own(struct epset *e, struct member *m, bool from_kernel);
+// member_give gives it back to the kernel's set.
+void member_give(struct epset *e, struct member *m);
+
+// Parts of these: the list of ours; the perch; for a set, leaving the perch; for
+// a lane, that the peer rings us.
+bool member_insert(struct epset *e, struct member *m);
+void member_remove(struct epset *e, struct member *m);
+void member_join(struct epset *e, struct member *m);
+void member_part(struct epset *e, struct member *m);
+void member_unwatch(struct epset *e, struct member *m);
+
+// member_ask notes what ADD or MOD asks for.
+void member_ask(struct member *m, const struct epoll_event *ev);
+
+// member_due is what to report of one of ours now; with take it is reported.
+uint32_t member_due(struct member *m, bool take);
+
+// epset_adopt makes a set that was inherited by fork usable here.
+void epset_adopt(struct epset *e);
+
+// epset_flush does what DEL recorded, and gives back to the kernel's set what
+// another process of the family has taken off its lane.
+void epset_flush(struct epset *e);
+
+// epset_arm_by: n calls more are about to sleep; negative: fewer.
+void epset_arm_by(struct epset *e, int n);
+
+// epset_wake lets one of those that sleep on the perch look again.
+void epset_wake(struct epset *e);
+
+// epset_unkick takes our own event out of what the kernel reported.
+int epset_unkick(struct epset *e, struct epoll_event *evs, int n);
+
+#endif

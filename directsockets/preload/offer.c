@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// An offer says in the fabric directory that a connection looks for its peer: a
+// symbolic link, named by the connection as its owner sees it, to the owner's
+// listener and the socket's inode (LANE.md, "Rendezvous"). Nobody waits for one,
+// and whoever finds one that is malformed or old removes it.
+#include "real.h"
+
+#include "offer.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "clock.h"
+#include "directory.h"
+#include "tuple.h"
+
+enum { NETNS_COOKIE = 71 }; // SO_NETNS_COOKIE
+
+static void offer_name(char to[120], const struct tuple *t, int fd)
+{
+	static const char hex[] = "0123456789abcdef";
+	uint64_t cookie = 0;
+	socklen_t n = sizeof cookie;
+	if (real.getsockopt(fd, SOL_SOCKET, NETNS_COOKIE, &cookie, &n) < 0)
+		cookie = 0;
+	int k = snprintf(to, 120, "o-%llx-", (unsigned long long)cookie);
+	const uint8_t *part[4] = {t->local, (const uint8_t *)&t->local_port, t->remote, (const uint8_t *)&t->remote_port};
+	const int len[4] = {16, 2, 16, 2};
+	for (int i = 0; i < 4; i++)
+		for (int j = 0; j < len[i]; j++) {
+			to[k++] = hex[part[i][j] >> 4];
+			to[k++] = hex[part[i][j] & 15];
+		}
+	to[k] = 0;
+}
+
+bool offer_make(struct conn *c, int fd, const char *listener)
+{
+	char name[120], target[128];
+	offer_name(name, &c->tuple, fd);
+	snprintf(target, sizeof target, "%s:%llu", listener, (unsigned long long)c->ino);
+	unlinkat(directory, name, 0);
+	c->offer_out = symlinkat(target, directory, name) == 0;
+	return c->offer_out;
+}
+
+void offer_remove(struct conn *c, int fd)
+{
+	if (!c->offer_out)
+		return;
+	char name[120];
+	offer_name(name, &c->tuple, fd);
+	unlinkat(directory, name, 0);
+	c->offer_out = false;
+}
+
+bool offer_look(struct conn *c, int fd, char peer[64], uint64_t *ino)
+{
+	char name[120], target[128];
+	struct tuple turned;
+	struct stat st;
+	tuple_turn(&turned, &c->tuple);
+	offer_name(name, &turned, fd);
+	ssize_t n = readlinkat(directory, name, target, sizeof target - 1);
+	if (n <= 0)
+		return false;
+	target[n] = 0;
+	char *colon = strchr(target, ':');
+	if (!colon || colon - target >= 64 || strchr(target, '/') || target[0] != 'p' ||
+	    fstatat(directory, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || clock_wall() - st.st_mtime > DIRECTORY_OFFER_S) {
+		unlinkat(directory, name, 0);
+		return false;
+	}
+	*colon = 0;
+	memcpy(peer, target, (size_t)(colon - target) + 1);
+	*ino = strtoull(colon + 1, NULL, 10);
+	return true;
+}

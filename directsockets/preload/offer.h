@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Offers: how two ends of a connection find each other in the fabric directory.
+#ifndef OFFER_H
+#define OFFER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "conn.h"
+
+// offer_make publishes an offer that leads to the process' listener; false with errno.
+bool offer_make(struct conn *c, int fd, const char *listener);
+void offer_remove(struct conn *c, int fd);
+
+// offer_look finds the offer of the other end: the peer's listener and inode.
+bool offer_look(struct conn *c, int fd, char peer[64], uint64_t *ino);
+
+#endif

@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Theory of Operation
+//
+// As for an epoll set (epset.c), but nothing is kept between calls: look at the
+// engaged connections in user space and at the rest with a poll of timeout 0,
+// spin, then arm this thread's waiter on each channel involved and sleep in
+// ppoll on the program's descriptors and our perch.
+//
+// A set of the program among the descriptors is ready if the kernel's set is or
+// something of its own is. While it is slept on, its perch is in its place.
+//
+// While an unengaged connection is polled natively it counts as one that
+// somebody sleeps on, so that nobody engages it meanwhile.
+#include "real.h"
+
+#include "pollset.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "clock.h"
+#include "config.h"
+#include "conn.h"
+#include "doorbell.h"
+#include "epset.h"
+#include "perch.h"
+#include "sleep.h"
+#include "stream.h"
+
+#define KERNEL_BUSY_NS 50000
+#define KERNEL_SPIN_NS 10000
+enum {
+	ON_STACK = 64,
+	LOOKS = 4093, // of this thread between two in which the kernel is asked as well; odd, for
+	              // its turn to come to every descriptor
+};
+
+// Of a descriptor that is not for the kernel alone.
+struct entry {
+	struct conn *c;    // kept
+	struct epset *set; // kept
+	bool engaged;
+	bool armed; // the line to its channel, for all entries of that
+};
+
+struct pollset {
+	struct pollfd *fds, *work; // work has room for one more
+	struct entry *entry;
+	nfds_t n;
+	bool others; // some are for the kernel
+	struct perch *perch;
+	bool poor; // nobody can ring us for some: sleep for 1 ms at most
+};
+
+// When the kernel was last asked, by this thread: about engaged ones, about others.
+static __thread uint64_t kernel_ns __attribute__((tls_model("initial-exec")));
+static __thread uint64_t asked __attribute__((tls_model("initial-exec")));
+static __thread uint32_t looks __attribute__((tls_model("initial-exec")));
+static __thread struct spin spin __attribute__((tls_model("initial-exec")));
+
+// look computes the readiness of the engaged ones and of what sets have of their
+// own; with ask, what the kernel has of the former counts too.
+static int look(struct pollset *p, bool ask)
+{
+	int ready = 0;
+	for (nfds_t i = 0; i < p->n; i++) {
+		struct conn *c = p->entry[i].c;
+		if (p->entry[i].set) {
+			p->fds[i].revents = epset_peek(p->entry[i].set) ? p->fds[i].events & (POLLIN | POLLRDNORM) : 0;
+			ready += p->fds[i].revents != 0;
+		}
+		if (!p->entry[i].engaged)
+			continue;
+		uint32_t want = (uint32_t)(unsigned short)p->fds[i].events;
+		if (want & POLLRDNORM)
+			want |= EPOLLIN;
+		if (want & POLLWRNORM)
+			want |= EPOLLOUT;
+		// Of a connection on its lane the kernel knows of an end, which is always
+		// wanted; on TCP it knows all.
+		if (ask && ((c->rx_mode == MODE_TCP && want & (EPOLLIN | EPOLLRDHUP | EPOLLPRI)) || stream_asks(c)))
+			atomic_store(&c->rx_hint, 1);
+		uint32_t r = 0;
+		if (++looks % LOOKS == 0)
+			atomic_store(&c->rx_hint, 1);
+		if (stream_glance(c, want))
+			r = stream_ready(c, p->fds[i].fd, want);
+		if (r & EPOLLIN)
+			r |= POLLRDNORM;
+		if (r & EPOLLOUT)
+			r |= POLLWRNORM;
+		p->fds[i].revents = (short)(r & ((unsigned short)p->fds[i].events | POLLERR | POLLHUP));
+		ready += p->fds[i].revents != 0;
+	}
+	return ready;
+}
+
+// others asks the kernel about the rest, with timeout 0, and counts them.
+static int others(struct pollset *p)
+{
+	struct timespec zero = {0, 0};
+	int ready = 0;
+	if (!p->others)
+		return 0;
+	for (nfds_t i = 0; i < p->n; i++)
+		p->work[i] = (struct pollfd){p->entry[i].engaged ? -1 : p->fds[i].fd, p->fds[i].events, 0};
+	if (real.ppoll(p->work, p->n, &zero, NULL) < 0)
+		return -1;
+	for (nfds_t i = 0; i < p->n; i++) {
+		if (p->entry[i].set)
+			p->fds[i].revents |= p->work[i].revents;
+		else if (!p->entry[i].engaged)
+			p->fds[i].revents = p->work[i].revents;
+		ready += !p->entry[i].engaged && p->fds[i].revents;
+	}
+	return ready;
+}
+
+static void arm(struct pollset *p)
+{
+	static __thread uint32_t marks __attribute__((tls_model("initial-exec")));
+	uint32_t mark = ++marks;
+	p->perch = perch_mine();
+	p->poor = false;
+	for (nfds_t i = 0; i < p->n; i++) {
+		struct conn *c = p->entry[i].c;
+		if (p->entry[i].set)
+			epset_arm(p->entry[i].set);
+		if (!p->entry[i].engaged)
+			continue;
+		stream_heed(c, p->fds[i].fd);
+		int line = p->perch ? perch_line(p->perch, c->channel) : -1;
+		if (line < 0) {
+			p->poor = true;
+			continue;
+		}
+		struct line *l = &p->perch->line[line];
+		if (p->fds[i].events & (POLLIN | POLLRDNORM | POLLRDHUP | POLLPRI))
+			doorbell_watch(&c->own->rx_waiters, l->w);
+		if (p->fds[i].events & (POLLOUT | POLLWRNORM))
+			doorbell_watch(&c->own->tx_waiters, l->w);
+		p->entry[i].armed = l->mark != mark;
+		if (p->entry[i].armed)
+			perch_arm(p->perch, line);
+		l->mark = mark;
+	}
+}
+
+static void disarm(struct pollset *p)
+{
+	for (nfds_t i = 0; i < p->n; i++) {
+		if (p->entry[i].set)
+			epset_disarm(p->entry[i].set);
+		if (p->entry[i].armed)
+			perch_disarm(p->perch, perch_line(p->perch, p->entry[i].c->channel));
+		p->entry[i].armed = false;
+	}
+	for (nfds_t i = 0; i < p->n; i++) {
+		struct conn *c = p->entry[i].c;
+		int line = p->entry[i].engaged && p->perch ? perch_line(p->perch, c->channel) : -1;
+		if (line < 0 || p->perch->line[line].armed) // by a call that we interrupted
+			continue;
+		doorbell_unwatch(c->channel, &c->own->rx_waiters, p->perch->line[line].w);
+		doorbell_unwatch(c->channel, &c->own->tx_waiters, p->perch->line[line].w);
+	}
+}
+
+// asleep really sleeps: the result of ppoll on everything, not yet evaluated.
+static int asleep(struct pollset *p, int64_t left, const sigset_t *mask)
+{
+	for (nfds_t i = 0; i < p->n; i++) {
+		struct conn *c = p->entry[i].c;
+		p->work[i] = (struct pollfd){p->fds[i].fd, p->fds[i].events, 0};
+		if (p->entry[i].set && p->fds[i].events & (POLLIN | POLLRDNORM)) {
+			int fd = epset_watch(p->entry[i].set);
+			if (fd >= 0)
+				p->work[i] = (struct pollfd){fd, POLLIN, 0};
+			p->poor |= fd < 0;
+		}
+		if (!p->entry[i].engaged)
+			continue;
+		short ev = 0;
+		if (c->rx_mode == MODE_TCP && !c->rx_eof)
+			ev |= p->fds[i].events & (POLLIN | POLLRDNORM | POLLRDHUP | POLLPRI);
+		else if (!c->rx_fin && !c->rx_eof && !c->rx_shut)
+			ev |= POLLIN | POLLRDHUP;
+		if (c->tx_mode == MODE_TCP)
+			ev |= p->fds[i].events & (POLLOUT | POLLWRNORM);
+		p->work[i].events = ev;
+	}
+	p->work[p->n] = (struct pollfd){p->perch ? p->perch->epfd : -1, POLLIN, 0};
+	if (p->poor && (left < 0 || left > 1000000))
+		left = 1000000;
+	struct timespec t = {left / 1000000000, left % 1000000000};
+	int r = real.ppoll(p->work, p->n + 1, left < 0 ? NULL : &t, mask);
+	int saved = errno;
+	if (r > 0 && p->work[p->n].revents)
+		perch_harvest(p->perch);
+	for (nfds_t i = 0; i < p->n && r > 0; i++) {
+		struct conn *c = p->entry[i].c;
+		if (p->entry[i].set && p->work[i].revents)
+			epset_harvest(p->entry[i].set);
+		if (!p->entry[i].engaged)
+			continue;
+		if (p->work[i].revents || atomic_load(&c->channel->live) != 1)
+			atomic_store(&c->rx_hint, 1);
+	}
+	errno = saved;
+	return r;
+}
+
+static int count(const struct pollset *p)
+{
+	int n = 0;
+	for (nfds_t i = 0; i < p->n; i++)
+		n += p->fds[i].revents != 0;
+	return n;
+}
+
+static int run(struct pollset *p, int64_t timeout, const sigset_t *mask)
+{
+	uint64_t begun = clock_ns(), now = begun;
+	for (;;) {
+		bool ask = timeout == 0 || now - kernel_ns >= KERNEL_SPIN_NS;
+		int n = look(p, ask);
+		if (n > 0) {
+			if (!p->others)
+				return n;
+			if (now - asked > KERNEL_BUSY_NS) {
+				asked = now;
+				int k = others(p);
+				return k > 0 ? count(p) : n;
+			}
+			for (nfds_t i = 0; i < p->n; i++)
+				if (!p->entry[i].engaged && !p->entry[i].set)
+					p->fds[i].revents = 0;
+			return n;
+		}
+		if (ask) {
+			kernel_ns = asked = now;
+			n = others(p);
+			if (n != 0)
+				return n;
+		}
+		int64_t left = timeout < 0 ? -1 : timeout - (int64_t)(now - begun);
+		if (timeout >= 0 && left <= 0)
+			return 0;
+		bool near = false, engaged = false;
+		for (nfds_t i = 0; i < p->n; i++)
+			if (p->entry[i].engaged) {
+				near |= channel_near(p->entry[i].c->channel);
+				engaged = true;
+			}
+		uint64_t budget = mask || near || !engaged ? 0 : spin_ns(&spin);
+		if (budget) {
+			uint64_t end = now + budget, next = now + KERNEL_SPIN_NS;
+			if (left >= 0 && end > now + (uint64_t)left)
+				end = now + (uint64_t)left;
+			bool found = false;
+			uint32_t signals = sleep_signals;
+			while (!found && now < end) {
+				found = look(p, now >= next) > 0;
+				if (!found && sleep_signals != signals) {
+					errno = EINTR;
+					return -1;
+				}
+				clock_pause();
+				if (now >= next) {
+					next = now + KERNEL_SPIN_NS;
+					kernel_ns = asked = now;
+					n = found ? 0 : others(p);
+					if (n != 0)
+						return n;
+				}
+				now = clock_ns();
+			}
+			spin_result(&spin, found);
+			if (found)
+				continue;
+			left = timeout < 0 ? -1 : timeout - (int64_t)(now - begun);
+			if (timeout >= 0 && left < 0)
+				left = 0;
+		}
+		arm(p);
+		n = look(p, true); // the second look
+		int r = n > 0 ? 0 : asleep(p, left, mask);
+		int saved = errno;
+		disarm(p);
+		errno = saved;
+		if (r < 0)
+			return -1;
+		now = clock_ns();
+		kernel_ns = 0; // what the kernel had is asked for in the next round
+	}
+}
+
+int pollset_wait(struct pollfd *fds, nfds_t n, int64_t timeout, const sigset_t *mask)
+{
+	struct entry stack_entry[ON_STACK];
+	struct pollfd stack_work[ON_STACK + 1];
+	struct pollset p = {.fds = fds, .n = n, .entry = stack_entry, .work = stack_work};
+	struct timespec t = {timeout / 1000000000, timeout % 1000000000};
+	bool tracked = false, engaged = false;
+	for (nfds_t i = 0; i < n && !tracked; i++)
+		tracked = files_conn(fds[i].fd) || files_epset(fds[i].fd);
+	if (!tracked)
+		return real.ppoll(fds, n, timeout < 0 ? NULL : &t, mask);
+	void *heap = NULL;
+	if (n > ON_STACK) {
+		heap = malloc(n * sizeof *p.entry + (n + 1) * sizeof *p.work);
+		if (!heap) {
+			errno = ENOMEM;
+			return -1;
+		}
+		p.work = heap;
+		p.entry = (struct entry *)(void *)(p.work + n + 1);
+	}
+	if (rendezvous_waiting > 0)
+		rendezvous_progress();
+	for (nfds_t i = 0; i < n; i++) {
+		struct conn *c = fds[i].fd < 0 ? NULL : conn_get(fds[i].fd);
+		struct epset *set = c || fds[i].fd < 0 ? NULL : epset_get(fds[i].fd);
+		p.entry[i] = (struct entry){c, set, false, false};
+		if (c) {
+			if (!c->watched)
+				c->watched = true;
+			p.entry[i].engaged = conn_enter(c, fds[i].fd);
+			if (p.entry[i].engaged)
+				channel_ran(c->channel);
+		}
+		engaged |= p.entry[i].engaged || set;
+		p.others |= !p.entry[i].engaged && fds[i].fd >= 0;
+	}
+	int r;
+	if (engaged) {
+		for (nfds_t i = 0; i < n; i++)
+			fds[i].revents = 0;
+		r = run(&p, timeout, mask);
+	} else {
+		r = real.ppoll(fds, n, timeout < 0 ? NULL : &t, mask);
+	}
+	int saved = errno;
+	for (nfds_t i = 0; i < n; i++) {
+		if (p.entry[i].set)
+			epset_put(p.entry[i].set);
+		if (p.entry[i].c) {
+			if (!p.entry[i].engaged)
+				conn_native_end(p.entry[i].c);
+			conn_put(p.entry[i].c);
+		}
+	}
+	free(heap);
+	errno = saved;
+	return r;
+}

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Theory of Operation
+//
+// fork: the child shares the parent's connections through family memory. The
+// references of the child are counted in the parent before it forks, so that a
+// close right after it is not taken for the last. Locks in family memory are
+// process-shared and need nothing; a thread of the parent that holds one gives
+// it back. Private locks are made new in the child, and private state about
+// epoll sets, the listener and offers is the parent's, so the child drops it.
+// vfork runs as fork: a child that shares memory with its parent would change
+// the parent's tables.
+//
+// A child made by a raw clone is found by a page that the kernel wipes in
+// children; it counts its references when it first calls us.
+//
+// exit: what is open is closed in order, so that peers see SHUTDOWN rather than
+// a death.
+#include "real.h"
+
+#include "process.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "channel.h"
+#include "config.h"
+#include "conn.h"
+#include "epset.h"
+#include "family.h"
+#include "files.h"
+#include "hook.h"
+#include "rendezvous.h"
+
+const volatile uint32_t *process_alive;
+static uint32_t *alive;
+static uint32_t id;
+static _Atomic uint32_t marks;
+
+uint32_t process_id(void) { return id; }
+
+void process_conns(void (*f)(struct conn *c, int fd, bool first))
+{
+	uint32_t mark = atomic_fetch_add(&marks, 1) + 1;
+	for (int fd = 0; fd < files_top(); fd++) {
+		struct conn *c = conn_get(fd);
+		if (!c)
+			continue;
+		f(c, fd, c->mark != mark);
+		c->mark = mark;
+		conn_put(c);
+	}
+}
+
+void process_inherit(struct conn *c, int fd, bool first)
+{
+	(void)fd;
+	atomic_fetch_add(&c->refs, 1);
+	if (first)
+		atomic_fetch_add(&c->procs, 1);
+}
+
+void process_disinherit(struct conn *c, int fd, bool first)
+{
+	(void)fd;
+	atomic_fetch_sub(&c->refs, 1);
+	if (first)
+		atomic_fetch_sub(&c->procs, 1);
+}
+
+static void child(void)
+{
+	id = (uint32_t)getpid();
+	*alive = 1;
+	rendezvous_child();
+	epset_child();
+	family_child();
+	channel_spare();
+}
+
+void process_begin(void)
+{
+	if (!real._exit)
+		real_init();
+	if (process_alive) {
+		if (*process_alive)
+			return;
+		if (!config.off) { // a raw clone
+			process_conns(process_inherit);
+			child();
+		}
+		*alive = 1;
+		return;
+	}
+	int saved = errno;
+	config_init();
+	uint32_t *p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (p == MAP_FAILED || madvise(p, 4096, MADV_WIPEONFORK) < 0) {
+		static uint32_t always = 1;
+		p = &always;
+		config.off = true;
+	}
+	*p = 1;
+	id = (uint32_t)getpid();
+	alive = p;
+	process_alive = p;
+	errno = saved;
+}
+
+__attribute__((constructor)) static void loaded(void) { process_begin(); }
+
+static void leave(void)
+{
+	if (config.off || !alive || !*alive)
+		return;
+	for (int fd = 0; fd < files_top(); fd++)
+		if (files_conn(fd))
+			conn_close(fd, false);
+	rendezvous_retire();
+}
+
+__attribute__((destructor)) static void unloaded(void) { leave(); }
+
+static pid_t forked(pid_t (*next)(void))
+{
+	HOOK();
+	if (config.off || files_top() == 0)
+		return next();
+	process_conns(process_inherit);
+	pid_t pid = next();
+	int saved = errno;
+	if (pid == 0)
+		child();
+	else if (pid < 0)
+		process_conns(process_disinherit);
+	errno = saved;
+	return pid;
+}
+
+EXPORT pid_t fork(void) { return forked(real.fork); }
+EXPORT pid_t vfork(void) { return fork(); }
+
+// As fork, but without the handlers of pthread_atfork.
+EXPORT pid_t _Fork(void) { return forked(real._Fork); }
+
+// The C library's own daemon() forks and leaves past our hooks.
+EXPORT int daemon(int stay, int keep_files)
+{
+	HOOK();
+	pid_t pid = fork();
+	if (pid < 0)
+		return -1;
+	if (pid > 0)
+		_exit(0);
+	if (setsid() < 0 || (!stay && chdir("/") < 0))
+		return -1;
+	int fd = keep_files ? -1 : open("/dev/null", O_RDWR);
+	for (int i = 0; i <= STDERR_FILENO && fd >= 0; i++)
+		dup2(fd, i);
+	if (fd > STDERR_FILENO)
+		close(fd);
+	return keep_files || fd >= 0 ? 0 : -1;
+}
+
+EXPORT void _exit(int status)
+{
+	HOOK();
+	leave();
+	real._exit(status);
+	__builtin_unreachable();
+}
+EXPORT void _Exit(int status) { _exit(status); }
+
+static void leave_one(struct conn *c, int fd, bool first)
+{
+	if (first)
+		conn_quit(c, fd, conn_never);
+}
+
+void process_leave(enum reason why)
+{
+	if (conn_never != REASON_NONE)
+		return;
+	conn_never = why;
+	process_conns(leave_one);
+}
+
+// All that is mapped would be touched and kept in memory, windows too.
+EXPORT int mlockall(int flags)
+{
+	HOOK();
+	if (!config.off) {
+		process_leave(REASON_MEMORY);
+		channel_kill_all(REASON_MEMORY);
+		rendezvous_sweep();
+	}
+	return real.mlockall(flags);
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The C library's own functions under the names that this library exports:
+// `real.read` is what a program would have called without us.
+#ifndef REAL_H
+#define REAL_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#define REAL_FUNCTIONS(F) \
+	F(int, socket, (int, int, int)) \
+	F(int, connect, (int, const struct sockaddr *, socklen_t)) \
+	F(int, listen, (int, int)) \
+	F(int, accept, (int, struct sockaddr *, socklen_t *)) \
+	F(int, accept4, (int, struct sockaddr *, socklen_t *, int)) \
+	F(int, shutdown, (int, int)) \
+	F(int, close, (int)) \
+	F(int, close_range, (unsigned, unsigned, int)) \
+	F(void, closefrom, (int)) \
+	F(int, dup, (int)) \
+	F(int, dup2, (int, int)) \
+	F(int, dup3, (int, int, int)) \
+	F(int, fcntl, (int, int, ...)) \
+	F(int, ioctl, (int, unsigned long, ...)) \
+	F(int, setsockopt, (int, int, int, const void *, socklen_t)) \
+	F(int, getsockopt, (int, int, int, void *, socklen_t *)) \
+	F(ssize_t, read, (int, void *, size_t)) \
+	F(ssize_t, readv, (int, const struct iovec *, int)) \
+	F(ssize_t, recv, (int, void *, size_t, int)) \
+	F(ssize_t, recvfrom, (int, void *, size_t, int, struct sockaddr *, socklen_t *)) \
+	F(ssize_t, recvmsg, (int, struct msghdr *, int)) \
+	F(int, recvmmsg, (int, struct mmsghdr *, unsigned, int, struct timespec *)) \
+	F(ssize_t, write, (int, const void *, size_t)) \
+	F(ssize_t, writev, (int, const struct iovec *, int)) \
+	F(ssize_t, send, (int, const void *, size_t, int)) \
+	F(ssize_t, sendto, (int, const void *, size_t, int, const struct sockaddr *, socklen_t)) \
+	F(ssize_t, sendmsg, (int, const struct msghdr *, int)) \
+	F(int, sendmmsg, (int, struct mmsghdr *, unsigned, int)) \
+	F(ssize_t, sendfile, (int, int, off_t *, size_t)) \
+	F(ssize_t, splice, (int, off_t *, int, off_t *, size_t, unsigned)) \
+	F(FILE *, fdopen, (int, const char *)) \
+	F(int, vdprintf, (int, const char *, va_list)) \
+	F(int, __vdprintf_chk, (int, int, const char *, va_list)) \
+	F(int, fclose, (FILE *)) \
+	F(int, poll, (struct pollfd *, nfds_t, int)) \
+	F(int, ppoll, (struct pollfd *, nfds_t, const struct timespec *, const sigset_t *)) \
+	F(int, select, (int, fd_set *, fd_set *, fd_set *, struct timeval *)) \
+	F(int, pselect, (int, fd_set *, fd_set *, fd_set *, const struct timespec *, const sigset_t *)) \
+	F(int, epoll_create1, (int)) \
+	F(int, epoll_ctl, (int, int, int, struct epoll_event *)) \
+	F(int, epoll_pwait, (int, struct epoll_event *, int, int, const sigset_t *)) \
+	F(int, epoll_pwait2, (int, struct epoll_event *, int, const struct timespec *, const sigset_t *)) \
+	F(ssize_t, preadv2, (int, const struct iovec *, int, off_t, int)) \
+	F(ssize_t, pwritev2, (int, const struct iovec *, int, off_t, int)) \
+	F(long, syscall, (long, ...)) \
+	F(int, sigaction, (int, const struct sigaction *, struct sigaction *)) \
+	F(pid_t, fork, (void)) \
+	F(pid_t, _Fork, (void)) \
+	F(int, execve, (const char *, char *const *, char *const *)) \
+	F(int, execvpe, (const char *, char *const *, char *const *)) \
+	F(int, execveat, (int, const char *, char *const *, char *const *, int)) \
+	F(int, fexecve, (int, char *const *, char *const *)) \
+	F(int, posix_spawn_file_actions_adddup2, (posix_spawn_file_actions_t *, int, int)) \
+	F(int, setuid, (uid_t)) \
+	F(int, setgid, (gid_t)) \
+	F(int, seteuid, (uid_t)) \
+	F(int, setegid, (gid_t)) \
+	F(int, setreuid, (uid_t, uid_t)) \
+	F(int, setregid, (gid_t, gid_t)) \
+	F(int, setresuid, (uid_t, uid_t, uid_t)) \
+	F(int, setresgid, (gid_t, gid_t, gid_t)) \
+	F(int, setgroups, (size_t, const gid_t *)) \
+	F(int, initgroups, (const char *, gid_t)) \
+	F(int, mlockall, (int)) \
+	F(int, capset, (void *, const void *)) \
+	F(void, _exit, (int))
+
+struct real {
+#define F(ret, name, args) ret(*name) args;
+	REAL_FUNCTIONS(F)
+#undef F
+};
+extern struct real real;
+
+// real_init resolves them; it is idempotent and safe to run twice at once.
+void real_init(void);
+
+#endif

@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The inbound direction of an engaged connection: TCP up to SWITCH, the lane up
+// to BACK, TCP again, and every kind of end. The rules are in stream.c.
+#include "real.h"
+
+#include "receive.h"
+
+#include <errno.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <string.h>
+
+#include "clock.h"
+#include "config.h"
+#include "conn.h"
+#include "stream.h"
+#include "transmit.h"
+
+// Native calls are all non-blocking.
+static ssize_t native_recv(int fd, const struct cursor *cur, size_t limit, int flags)
+{
+	struct iovec iov[16];
+	int n = 0;
+	size_t left = limit < cur->left ? limit : cur->left, off = cur->off;
+	for (int i = 0; i < cur->n && n < 16 && left > 0; i++, off = 0) {
+		size_t k = cur->iov[i].iov_len - off;
+		if (k > left)
+			k = left;
+		if (k == 0)
+			continue;
+		iov[n++] = (struct iovec){(char *)cur->iov[i].iov_base + off, k};
+		left -= k;
+	}
+	struct msghdr h = {.msg_iov = iov, .msg_iovlen = (size_t)n};
+	return real.recvmsg(fd, &h, (flags & (MSG_PEEK | MSG_TRUNC)) | MSG_DONTWAIT);
+}
+
+void rx_freeze(struct conn *c, int fd)
+{
+	rx_turn(c, fd);
+	if (c->dead || c->rx_eof || atomic_load(&c->own->go_back))
+		return;
+	c->rx_frozen = true;
+	atomic_store(&c->own->go_back, c->rx.bytes + 1);
+	atomic_thread_fence(memory_order_seq_cst); // then look for SWITCH: see tx_turn
+	rx_turn(c, fd);
+}
+
+// thaw looks whether the writer has answered go_back. True: look at the lane.
+static bool thaw(struct conn *c, int fd)
+{
+	switch (lane_skip(&c->rx)) {
+	case LOOK_NONE:
+		return false;
+	case LOOK_HOSTILE:
+		conn_reset(c, fd, REASON_HOSTILE);
+		return false;
+	case LOOK_CONTROL: // what we have not taken comes by TCP
+		c->rx_pending = c->rx_frozen = false;
+		atomic_store(&c->rx_mode, MODE_TCP);
+		atomic_store(&c->rx_hint, 1);
+		lane_give(&c->rx);
+		return true;
+	case LOOK_DATA: // the writer had left the lane before it saw go_back
+		c->rx_frozen = false;
+	}
+	return true;
+}
+
+void rx_turn(struct conn *c, int fd)
+{
+	uint64_t a, b;
+	bool took = false;
+	while (!c->dead && !c->rx_eof) {
+		if (__builtin_expect(c->rx_frozen, 0)) {
+			enum lane_look look = lane_look(&c->rx);
+			if (c->rx_mode == MODE_TCP && !c->rx_pending && look == LOOK_NONE) {
+				c->rx_frozen = false; // no SWITCH: none follows
+				break;
+			}
+			if ((c->rx_mode == MODE_LANE || c->rx_pending) && !thaw(c, fd))
+				break;
+		}
+		if (c->rx_mode == MODE_TCP && c->rx_pending) {
+			if (c->tcp_rx != c->rx_switch_at)
+				break;
+			c->rx_pending = false;
+			atomic_store(&c->rx_mode, MODE_LANE);
+		}
+		enum lane_look look = lane_look(&c->rx);
+		if (look == LOOK_NONE || (look == LOOK_DATA && c->rx_mode == MODE_LANE))
+			break;
+		if (look != LOOK_CONTROL) {
+			conn_reset(c, fd, REASON_HOSTILE);
+			break;
+		}
+		enum lane_tag tag = lane_take(&c->rx, &a, &b);
+		took = true;
+		bool lane = c->rx_mode == MODE_LANE;
+		bool asked = atomic_load(&c->own->go_back);
+		if (tag == TAG_SWITCH && !lane && a >= c->tcp_rx && c->rx_consented) {
+			c->rx_pending = true;
+			c->rx_switch_at = a;
+		} else if (asked && !lane && (tag == TAG_SWITCH || (tag == TAG_BACK && a == c->rx.bytes))) {
+			// It crossed our go_back, and nothing was on the lane.
+		} else if (tag == TAG_BACK && lane && a == c->rx.bytes) {
+			atomic_store(&c->rx_mode, MODE_TCP);
+			atomic_store(&c->rx_hint, 1);
+			lane_give(&c->rx); // before consent: no more than four control slots are ever in use
+			if (!asked)
+				atomic_store(&c->own->consent, ++c->rx_consented);
+		} else if (tag == TAG_SHUTDOWN && lane && b == c->rx.bytes) {
+			atomic_store(&c->rx_eof, true);
+		} else if (tag == TAG_ABORT) {
+			atomic_store(&c->rx_hint, 1); // RST is on its way
+		} else {
+			conn_reset(c, fd, REASON_HOSTILE);
+		}
+	}
+	if (took)
+		lane_give(&c->rx);
+}
+
+// fin_came tells FIN from our own shutdown of the read side, which poll does not.
+static bool fin_came(int fd)
+{
+	enum { FIN_WAIT2 = 5, TIME_WAIT = 6, CLOSE = 7, CLOSE_WAIT = 8, LAST_ACK = 9, CLOSING = 11 };
+	struct tcp_info t;
+	socklen_t n = sizeof t;
+	memset(&t, 0, sizeof t);
+	if (real.getsockopt(fd, IPPROTO_TCP, TCP_INFO, &t, &n) < 0)
+		return true;
+	return (t.tcpi_state >= TIME_WAIT && t.tcpi_state <= LAST_ACK) || t.tcpi_state == CLOSING;
+}
+
+// ended: the kernel has the peer's FIN. A peer that neither closed nor shut down has
+// died, and TCP would have told us by a reset if it left bytes of ours unread.
+static void ended(struct conn *c, int fd)
+{
+	atomic_store(&c->rx_fin, true);
+	if (c->tx_shut && (c->rx_shut || atomic_load((_Atomic uint64_t *)&c->peer->shut)))
+		return; // the kernel resets by itself when data come, or both ends are over
+	if (!c->dead && !atomic_load((_Atomic uint64_t *)&c->peer->closed) &&
+	    (!atomic_load((_Atomic uint64_t *)&c->peer->shut) || atomic_load(&c->channel->live) != 1) && tx_unread(c))
+		conn_reset(c, fd, REASON_PEER_GONE);
+}
+
+bool rx_probe(struct conn *c, int fd)
+{
+	// After its FIN the kernel says nothing of the peer's death; its control socket does.
+	bool shut = atomic_load((_Atomic uint64_t *)&c->peer->shut) && !atomic_load((_Atomic uint64_t *)&c->peer->closed) &&
+		    atomic_load(&c->channel->live) == 1;
+	struct pollfd both[2] = {{fd, POLLIN | POLLRDHUP, 0}, {shut ? c->channel->ctl : -1, 0, 0}}, p;
+	bool lane = c->rx_mode == MODE_LANE, news = false;
+	if (lane || c->rx_eof)
+		atomic_store(&c->rx_hint, 0);
+	atomic_store_explicit(&c->asked, clock_ticks(), memory_order_relaxed);
+	if (c->dead || real.poll(both, shut ? 2 : 1, 0) < 0)
+		return false;
+	p = both[0];
+	if (both[1].revents)
+		channel_kill(c->channel, REASON_PEER_GONE);
+	if (p.revents & POLLRDHUP && !c->dead && (!c->rx_shut || fin_came(fd))) {
+		news |= !c->rx_fin;
+		ended(c, fd);
+	} else if (lane && !c->dead && !c->rx_fin && atomic_load(&c->channel->live) != 1 && lane_look(&c->rx) == LOOK_NONE) {
+		ended(c, fd); // hung up: its last process is gone
+		news = true;
+	}
+	char b;
+	if (lane && !c->dead && !c->rx_fin && p.revents & POLLIN && lane_look(&c->rx) == LOOK_NONE &&
+	    real.recv(fd, &b, 1, MSG_PEEK | MSG_DONTWAIT) > 0) {
+		if (!lane_valid(&c->rx, c->rx.slot)) {
+			config_log("TCP bytes at or after the switch offset %llu of connection %llu: another program, stdio or a raw system call of process %u writes to it",
+				   (unsigned long long)c->rx_switch_at, (unsigned long long)c->ino, c->channel->pid);
+			conn_reset(c, fd, REASON_TRIPWIRE);
+		}
+		atomic_store(&c->rx_hint, 1);
+		news = true;
+	}
+	return news || c->dead;
+}
+
+// lane_first: what the lane holds comes before the end that is known already.
+static bool lane_first(const struct conn *c)
+{
+	return c->rx_mode == MODE_LANE && !c->rx_frozen && c->reason != REASON_HOSTILE && lane_look(&c->rx) == LOOK_DATA;
+}
+
+// The error that waits, as recv tells it; 0 is the end of the stream.
+static ssize_t failed(struct conn *c) { return c->rx_eof ? 0 : -atomic_exchange(&c->error, 0); }
+
+// from_lane reads in LANE mode, after rx_turn: >0 bytes, 0 nothing.
+static size_t from_lane(struct conn *c, int fd, struct cursor *cur)
+{
+	bool hostile = false;
+	size_t n = lane_read(&c->rx, cur, &hostile);
+	lane_give(&c->rx);
+	if (hostile)
+		conn_reset(c, fd, REASON_HOSTILE);
+	return n;
+}
+
+// peek copies without taking, over changes of the mode too, but TCP bytes of one
+// stretch only: the kernel cannot be asked for later ones.
+static size_t peek(struct conn *c, int fd, struct cursor *cur)
+{
+	struct lane_rx r = c->rx;
+	bool lane = c->rx_mode == MODE_LANE, pending = c->rx_pending, hostile = false, asked = false;
+	uint64_t n = c->rx_switch_at, b;
+	size_t total = 0;
+	while (cur->left > 0 && !hostile && !(lane && c->rx_frozen)) {
+		if (lane) {
+			total += lane_read(&r, cur, &hostile);
+			if (cur->left == 0 || lane_look(&r) != LOOK_CONTROL || lane_take(&r, &n, &b) != TAG_BACK || n != r.bytes)
+				break;
+			lane = false;
+			continue;
+		}
+		if (!pending && lane_look(&r) == LOOK_CONTROL)
+			pending = lane_take(&r, &n, &b) == TAG_SWITCH;
+		size_t limit = pending ? n - c->tcp_rx : (size_t)-1;
+		ssize_t k = asked || limit == 0 ? 0 : native_recv(fd, cur, limit, MSG_PEEK);
+		if (k > 0) {
+			cursor_skip(cur, (size_t)k);
+			total += (size_t)k;
+		}
+		if (asked || !pending || k < 0 || (size_t)k != limit)
+			break;
+		asked = lane = true;
+		pending = false;
+	}
+	return total;
+}
+
+// ask_now: has the kernel something to say, or not been asked for long?
+static bool ask_now(struct conn *c)
+{
+	return c->rx_hint || stream_asks(c);
+}
+
+ssize_t rx_take(struct conn *c, int fd, struct cursor *cur, int flags)
+{
+	size_t total = 0; // before a change of mode
+	for (;;) {
+		rx_turn(c, fd);
+		if (total > 0 && (c->dead || c->rx_eof))
+			return (ssize_t)total;
+		if (c->dead && c->rx_mode == MODE_LANE && !lane_first(c))
+			return failed(c);
+		if (flags & MSG_PEEK && (total = peek(c, fd, cur)) > 0)
+			return (ssize_t)total;
+		if (c->rx_mode == MODE_LANE) {
+			if (c->rx_frozen)
+				return -EAGAIN;
+			size_t n = flags & MSG_PEEK ? 0 : from_lane(c, fd, cur);
+			if (n > 0 && cur->left > 0 && !c->dead && lane_look(&c->rx) == LOOK_CONTROL) {
+				total += n; // BACK or SHUTDOWN: go on behind it
+				continue;
+			}
+			if (n + total > 0)
+				return (ssize_t)(n + total);
+			if (c->rx_eof)
+				return 0;
+			if (c->dead || lane_look(&c->rx) != LOOK_NONE)
+				continue;
+			if (c->rx_shut && !c->rx_fin) { // the end, but for an error
+				ssize_t r = native_recv(fd, cur, 1, MSG_PEEK);
+				return r < 0 && errno != EAGAIN ? -errno : 0;
+			}
+			if (!c->rx_fin && ask_now(c) && rx_probe(c, fd))
+				continue;
+			if (!c->rx_fin || lane_look(&c->rx) != LOOK_NONE)
+				return c->error ? failed(c) : -EAGAIN;
+			// End or error: the kernel knows.
+			ssize_t r = native_recv(fd, cur, 1, MSG_PEEK);
+			if (r < 0 && errno != EAGAIN)
+				return -errno;
+			if (r > 0)
+				conn_reset(c, fd, REASON_TRIPWIRE);
+			else
+				atomic_store(&c->rx_eof, true);
+			continue;
+		}
+		if (c->rx_eof)
+			return 0;
+		size_t limit = c->rx_pending ? c->rx_switch_at - c->tcp_rx : (size_t)-1;
+		if (limit == 0) // frozen there
+			return total ? (ssize_t)total : -EAGAIN;
+		atomic_store(&c->rx_hint, 0);
+		ssize_t r = native_recv(fd, cur, limit, flags);
+		if (r > 0) {
+			atomic_store(&c->rx_hint, 1);
+			if (flags & MSG_PEEK)
+				return r;
+			atomic_fetch_add(&c->tcp_rx, (uint64_t)r);
+			cursor_skip(cur, (size_t)r);
+			total += (size_t)r;
+			if (cur->left > 0 && c->rx_pending && c->tcp_rx == c->rx_switch_at)
+				continue;
+			return (ssize_t)total;
+		}
+		if (total > 0) {
+			if (r < 0 && errno != EAGAIN && errno != EINTR)
+				atomic_store(&c->error, errno);
+			return (ssize_t)total;
+		}
+		if (c->dead || c->error)
+			return failed(c);
+		if (r < 0 && errno != EAGAIN && errno != EINTR)
+			return -errno;
+		if (!c->rx_pending && lane_valid(&c->rx, c->rx.slot))
+			continue; // SWITCH was posted before FIN, or meanwhile
+		if (r == 0 && c->rx_shut && !fin_came(fd))
+			return 0;
+		if (r == 0) {
+			ended(c, fd);
+			if (c->rx_pending)
+				conn_reset(c, fd, REASON_PEER_GONE); // FIN before N
+			if (!c->dead)
+				atomic_store(&c->rx_eof, true);
+			continue;
+		}
+		return c->error ? failed(c) : -EAGAIN;
+	}
+}
+
+uint32_t rx_ready(struct conn *c, int fd)
+{
+	for (int i = 0; i < 4; i++) {
+		rx_turn(c, fd);
+		if (c->rx_hint && (c->rx_mode == MODE_LANE || c->rx_eof))
+			rx_probe(c, fd);
+		if (c->dead)
+			return EPOLLIN | EPOLLRDHUP;
+		uint32_t r = c->rx_eof || c->rx_shut ? EPOLLIN | EPOLLRDHUP : c->rx_fin ? EPOLLRDHUP : 0;
+		if (c->rx_mode == MODE_TCP) {
+			if (c->rx_eof || !c->rx_hint)
+				return r;
+			atomic_store(&c->rx_hint, 0);
+			struct pollfd p = {fd, POLLIN | POLLRDHUP | POLLPRI, 0};
+			uint32_t k = real.poll(&p, 1, 0) > 0 ? (uint32_t)p.revents & 0xffff : 0;
+			if (k)
+				atomic_store(&c->rx_hint, 1);
+			if (k & EPOLLRDHUP && !c->rx_fin && (!c->rx_shut || fin_came(fd)))
+				ended(c, fd);
+			if (!c->rx_pending && lane_valid(&c->rx, c->rx.slot))
+				continue; // SWITCH was posted before FIN, or meanwhile
+			if (!c->dead)
+				return r | k;
+			continue;
+		}
+		if (c->rx_frozen)
+			return r;
+		if (lane_look(&c->rx) == LOOK_DATA)
+			return c->rcvlowat <= 1 || r || lane_available(&c->rx, c->rcvlowat, false) >= c->rcvlowat ? r | EPOLLIN : r;
+		if (r & EPOLLIN || !c->rx_fin)
+			return r;
+		if (lane_look(&c->rx) == LOOK_NONE)
+			return r | EPOLLIN;
+	}
+	return 0;
+}

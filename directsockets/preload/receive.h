@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The inbound direction of an engaged connection. All with rx_lock held.
+#ifndef RECEIVE_H
+#define RECEIVE_H
+
+#include <sys/types.h>
+
+#include "family.h"
+
+// rx_turn takes control messages and changes the mode when the stream is there.
+void rx_turn(struct conn *c, int fd);
+
+// rx_take moves what is there: >0 bytes, 0 end of stream, -errno.
+ssize_t rx_take(struct conn *c, int fd, struct cursor *cur, int flags);
+
+// rx_ready is EPOLLIN and EPOLLRDHUP.
+uint32_t rx_ready(struct conn *c, int fd);
+
+// rx_probe asks the kernel whether an end, a reset or stray bytes came. True:
+// something did, look again.
+bool rx_probe(struct conn *c, int fd);
+
+// rx_freeze stops reading from the lane and asks the peer to send the rest by TCP.
+// It is over when rx_frozen is false; then rx_mode tells whether it worked.
+void rx_freeze(struct conn *c, int fd);
+
+// rx_waits: is there something that rx_turn or rx_take has not seen? Needs no lock.
+HINT static inline bool rx_waits(const struct conn *c)
+{
+	if (__builtin_expect(c->rx_frozen, 0)) {
+		struct lane_rx copy = c->rx;
+		return lane_skip(&copy) != LOOK_NONE;
+	}
+	return c->rx.piece_left || c->rx.off || lane_valid(&c->rx, c->rx.slot);
+}
+
+#endif

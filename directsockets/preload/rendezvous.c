@@ -1,0 +1,588 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Theory of Operation
+//
+// In the fabric directory's subdirectory "ds" each process that has something
+// to upgrade has a listener, a SEQPACKET socket p-PID-RANDOM, and each
+// connection that looks for its peer an offer, a symbolic link
+//
+//	o-NETNS-LOCAL-REMOTE  ->  p-PID-RANDOM:INODE
+//
+// named by its own view of the connection. A connection first makes its offer,
+// then looks for the one with the ends exchanged. So of two that come at the
+// same time at least one sees the other. Who sees the other's offer connects to
+// its listener (once per pair of processes) and sends ATTACH with a lane and the
+// proof; the other checks, proves itself and answers.
+//
+//	COUNTING ──threshold──► OFFERED ──ATTACH came, proof good──► ATTACHED
+//	    ▲  └─peer's offer found──► ATTACHING ──ATTACH_OK───────────┘
+//	    └────1 s without an answer────┘
+//
+// If both sent ATTACH, the one of the end with the lower address wins; the loser
+// drops its own and answers.
+//
+// Nobody waits: there is no thread, the steps happen inside the program's own
+// socket calls, one every few calls (`due`), with a longer pause after each
+// failure, so that a plain peer costs a handful of system calls in all. Offers
+// older than 1 s count for nothing and are removed by whoever finds them.
+//
+// One flag serialises this file inside a process. Who finds it taken goes on
+// with TCP and tries at the next step; so nobody ever waits for it, a signal
+// handler included.
+#include "real.h"
+
+#include "rendezvous.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include "board.h"
+#include "budget.h"
+#include "channel.h"
+#include "clock.h"
+#include "config.h"
+#include "conn.h"
+#include "directory.h"
+#include "epset.h"
+#include "files.h"
+#include "offer.h"
+#include "process.h"
+#include "proof.h"
+#include "tuple.h"
+
+#define OFFER_NS 1000000000ull // an offer older than this has expired; DIRECTORY_OFFER_S is more
+enum {
+	STEP = 8,         // calls between two looks, at first
+	OFFERS_MOST = 6,  // then the peer is taken for a plain one;
+	OFFERS_FEW = 3,   // so many with EXN_DS_REQUIRE, which wants to be told soon
+};
+
+_Atomic int rendezvous_waiting;
+static atomic_flag busy = ATOMIC_FLAG_INIT;
+static int listener = -1;
+static bool hopeless; // no usable directory: do not try again
+static char me[DIRECTORY_NAME];
+
+// prepared: there is a directory.
+static bool prepared(void)
+{
+	if (directory >= 0 || hopeless)
+		return !hopeless;
+	hopeless = !directory_open();
+	if (hopeless)
+		config_log("no usable fabric directory: everything stays on TCP");
+	else
+		board_open();
+	return !hopeless;
+}
+
+// ready: this process can be found.
+static bool ready(void)
+{
+	if (listener >= 0)
+		return true;
+	if (!prepared())
+		return false;
+	hopeless = true;
+	uint64_t nonce;
+	struct sockaddr_un a;
+	if (getrandom(&nonce, sizeof nonce, GRND_NONBLOCK) != sizeof nonce)
+		return false;
+	snprintf(me, sizeof me, "p-%d-%016llx", (int)getpid(), (unsigned long long)nonce);
+	directory_sweep();
+	int s = real.socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	socklen_t n = directory_address(&a, me);
+	if (s >= 0 && (bind(s, (struct sockaddr *)&a, n) < 0 || real.listen(s, 4096) < 0)) {
+		real.close(s);
+		s = -1;
+	}
+	listener = files_keep(s);
+	if (listener < 0)
+		return false;
+	struct stat st;
+	if (fstat(directory, &st) == 0 && (st.st_mode & 0020))
+		fchmodat(directory, me, 0660, 0);
+	hopeless = false;
+	return true;
+}
+
+void rendezvous_name(char *to, size_t n) { snprintf(to, n, "%s", me); }
+
+static enum reason identify(struct conn *c, int fd)
+{
+	struct sockaddr_storage s = {0}, p = {0};
+	socklen_t n = sizeof s, k = sizeof p;
+	struct stat st;
+	int protocol = 0;
+	socklen_t m = sizeof protocol;
+	if (getsockname(fd, (struct sockaddr *)&s, &n) < 0 || getpeername(fd, (struct sockaddr *)&p, &k) < 0 ||
+	    fstat(fd, &st) < 0)
+		return REASON_NO_PEER;
+	if ((s.ss_family != AF_INET && s.ss_family != AF_INET6) || s.ss_family != p.ss_family)
+		return REASON_NOT_LOCAL;
+	if (real.getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &m) < 0 || protocol != IPPROTO_TCP)
+		return REASON_OPTION; // MPTCP
+	int flags = real.fcntl(fd, F_GETFL);
+	memset(&c->tuple, 0, sizeof c->tuple);
+	tuple_side(c->tuple.local, &c->tuple.local_port, &s);
+	tuple_side(c->tuple.remote, &c->tuple.remote_port, &p);
+	c->tuple.v6 = s.ss_family == AF_INET6;
+	c->ino = st.st_ino;
+	c->nonblock = flags >= 0 && (flags & O_NONBLOCK);
+	c->named = true;
+	conn_options(c, fd, -1);
+	return tuple_local(&c->tuple) ? REASON_NONE : REASON_NOT_LOCAL;
+}
+
+static void waiting(struct conn *c, enum conn_state to)
+{
+	uint32_t was = atomic_load(&c->state);
+	do {
+		if (was == CONN_CLOSED)
+			return;
+	} while (!atomic_compare_exchange_weak(&c->state, &was, to));
+	bool before = was == CONN_OFFERED || was == CONN_ATTACHING;
+	bool now = to == CONN_OFFERED || to == CONN_ATTACHING;
+	if (before != now)
+		atomic_fetch_add(&rendezvous_waiting, now ? 1 : -1);
+	if (was != to && (was == CONN_ATTACHED || to == CONN_ATTACHED))
+		atomic_fetch_add(&conn_attached, to == CONN_ATTACHED ? 1 : -1);
+	if (to == CONN_ATTACHED)
+		c->due = 0;
+}
+
+static void stay(struct conn *c, int fd, enum reason why)
+{
+	atomic_store(&c->reason, why);
+	waiting(c, CONN_OFF);
+	conn_stays(c, fd, why);
+}
+
+static void later(struct conn *c, int fd, enum reason why)
+{
+	if (++c->offers >= (config.require ? OFFERS_FEW : OFFERS_MOST)) {
+		stay(c, fd, why);
+		return;
+	}
+	atomic_store(&c->reason, why);
+	c->due = c->calls + ((uint64_t)STEP << (3 * c->offers));
+	waiting(c, CONN_COUNTING);
+}
+
+// take_lane resets our half of the lane and says so.
+static void take_lane(struct conn *c, struct channel *ch, uint32_t lane, uint32_t generation)
+{
+	struct lane_ctl *own = lane_ctl(&ch->own, lane);
+	c->channel = ch;
+	c->lane = lane;
+	c->generation = generation;
+	c->own = own;
+	c->peer = lane_ctl(&ch->peer, lane);
+	lane_tx_reset(&c->tx, &ch->own, &ch->peer, lane);
+	lane_rx_reset(&c->rx, &ch->own, &ch->peer, lane);
+	own->closed = own->shut = own->consent = own->go_back = own->rx_waiters = own->tx_waiters = 0;
+	atomic_store_explicit(&own->generation, generation, memory_order_release);
+	atomic_fetch_add(&ch->lanes_used, 1);
+}
+
+static void ask(struct conn *c, int fd)
+{
+	struct channel *ch = c->channel;
+	uint32_t generation;
+	if (atomic_load(&ch->live) != 1 || !ch->peer.base || c->own)
+		return; // HELLO or the answer has not come yet
+	int lane = channel_pick(ch, &generation);
+	if (lane < 0) {
+		c->channel = NULL;
+		stay(c, fd, REASON_LANES);
+		return;
+	}
+	if (!budget_lane(ch, (uint32_t)lane)) {
+		channel_unpick(ch, (uint32_t)lane);
+		c->channel = NULL;
+		stay(c, fd, REASON_MEMORY);
+		return;
+	}
+	take_lane(c, ch, (uint32_t)lane, generation);
+	struct message m = {
+		.kind = MESSAGE_ATTACH,
+		.version = LANE_VERSION,
+		.lane = (uint32_t)lane,
+		.generation = generation,
+		.ino = c->ino,
+		.peer_ino = c->peer_ino,
+		.tuple = c->tuple,
+	};
+	int proof = proof_make(fd);
+	if (proof < 0 || !channel_send(ch, &m, proof)) {
+		conn_leave_lane(c);
+		later(c, fd, proof < 0 ? REASON_FILES : REASON_NO_PEER);
+	}
+	if (proof >= 0)
+		real.close(proof);
+}
+
+static struct channel *channel_to(const char *name, enum reason *why)
+{
+	for (struct channel *ch = family_channel_next(NULL); ch; ch = family_channel_next(ch))
+		if (ch->owner == process_id() && !strcmp(ch->name, name))
+			return ch;
+	struct sockaddr_un a;
+	*why = REASON_FILES;
+	int s = files_keep(real.socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+	if (s < 0)
+		return NULL;
+	if (real.connect(s, (struct sockaddr *)&a, directory_address(&a, name)) < 0) {
+		*why = REASON_NO_PEER;
+		files_close(s);
+		return NULL;
+	}
+	struct channel *ch = channel_open(s, true, why);
+	if (ch)
+		snprintf(ch->name, sizeof ch->name, "%s", name);
+	return ch;
+}
+
+static void begin(struct conn *c, int fd, const char *peer, uint64_t ino)
+{
+	enum reason why = REASON_NONE;
+	offer_remove(c, fd);
+	struct channel *ch = channel_to(peer, &why);
+	if (!ch) {
+		later(c, fd, why);
+		return;
+	}
+	c->channel = ch;
+	c->peer_ino = ino;
+	c->offered_ns = clock_ns();
+	waiting(c, CONN_ATTACHING);
+	ask(c, fd);
+}
+
+static void first(struct conn *c, int fd)
+{
+	char peer[64];
+	uint64_t ino;
+	if (atomic_load(&c->procs) > 1) {
+		c->due = c->calls + 1; // a forking server closes its copy soon
+		return;
+	}
+	if (!prepared()) {
+		stay(c, fd, REASON_DIRECTORY);
+		return;
+	}
+	if (!board_meet(c->port, c->active) && !config.require) {
+		// Nothing was asked of the kernel, so this may go on for ever.
+		atomic_store(&c->reason, REASON_NO_PEER);
+		c->due = c->calls + (c->looks < 64 ? c->looks++, 1u : STEP);
+		return;
+	}
+	channel_look();
+	enum reason why = identify(c, fd);
+	if (why == REASON_NO_PEER) { // not connected yet
+		c->due = c->calls + STEP;
+		return;
+	}
+	if (why == REASON_NONE && !ready())
+		why = REASON_DIRECTORY;
+	if (why != REASON_NONE) {
+		stay(c, fd, why);
+		return;
+	}
+	c->owner = process_id();
+	if (!offer_make(c, fd, me) && errno == ENOENT) { // the directory was removed: make it anew
+		rendezvous_retire();
+		board_close();
+		directory_close();
+		c->due = c->calls + STEP;
+		return;
+	}
+	c->offered_ns = clock_ns();
+	c->offered_calls = c->calls;
+	c->due = c->calls + 1;
+	if (offer_look(c, fd, peer, &ino)) {
+		begin(c, fd, peer, ino);
+	} else if (c->offer_out) {
+		waiting(c, CONN_OFFERED);
+	} else {
+		stay(c, fd, REASON_DIRECTORY);
+	}
+}
+
+static void refuse(struct channel *ch, const struct message *m, enum reason why)
+{
+	struct message no = {
+		.kind = MESSAGE_ATTACH_NO, .version = LANE_VERSION, .lane = m->lane, .generation = m->generation, .reason = why};
+	channel_send(ch, &no, -1);
+}
+
+static void attach(struct channel *ch, const struct message *m, int proof)
+{
+	struct tuple turned;
+	struct conn *c = NULL;
+	int fd;
+	tuple_turn(&turned, &m->tuple);
+	for (fd = 0; fd < files_top(); fd++) {
+		c = conn_get(fd);
+		if (c && (c->state == CONN_OFFERED || c->state == CONN_ATTACHING) && c->owner == process_id() &&
+		    c->procs == 1 && c->ino == m->peer_ino &&
+		    tuple_equal(&c->tuple, &turned))
+			break;
+		if (c)
+			conn_put(c);
+		c = NULL;
+	}
+	uint32_t most = ch->own.lanes < ch->peer.lanes ? ch->own.lanes : ch->peer.lanes;
+	bool theirs = (m->lane & 1) == (ch->inviter ? 1u : 0u);
+	if (!c || m->lane >= most || !theirs || m->generation == 0 || lane_ctl(&ch->own, m->lane)->generation != 0) {
+		refuse(ch, m, REASON_NO_PEER);
+	} else if (c->state == CONN_ATTACHING && c->own && tuple_first(&c->tuple)) {
+		refuse(ch, m, REASON_NONE); // ours is on its way
+	} else if (!proof_check(&c->tuple, m->ino, ch->uid, proof)) {
+		refuse(ch, m, REASON_PROOF);
+		conn_leave_lane(c);
+		stay(c, fd, REASON_PROOF);
+	} else if (!budget_lane(ch, m->lane)) {
+		refuse(ch, m, REASON_MEMORY);
+		conn_leave_lane(c);
+		stay(c, fd, REASON_MEMORY);
+	} else {
+		offer_remove(c, fd);
+		conn_leave_lane(c);
+		take_lane(c, ch, m->lane, m->generation);
+		c->peer_ino = m->ino;
+		struct message ok = {
+			.kind = MESSAGE_ATTACH_OK, .version = LANE_VERSION, .lane = m->lane, .generation = m->generation, .ino = c->ino};
+		int own = proof_make(fd);
+		if (own >= 0 && channel_send(ch, &ok, own)) {
+			waiting(c, CONN_ATTACHED);
+		} else {
+			conn_leave_lane(c);
+			stay(c, fd, REASON_FILES);
+		}
+		if (own >= 0)
+			real.close(own);
+	}
+	if (c)
+		conn_put(c);
+}
+
+static void answered(struct channel *ch, const struct message *m, int proof)
+{
+	for (int fd = 0; fd < files_top(); fd++) {
+		struct conn *c = conn_get(fd);
+		if (!c)
+			continue;
+		if (c->state == CONN_ATTACHING && c->owner == process_id() && c->channel == ch && c->own && c->lane == m->lane && c->generation == m->generation) {
+			if (m->kind == MESSAGE_ATTACH_OK && m->ino == c->peer_ino &&
+			    proof_check(&c->tuple, m->ino, ch->uid, proof)) {
+				waiting(c, CONN_ATTACHED);
+			} else {
+				conn_leave_lane(c);
+				if (m->kind == MESSAGE_ATTACH_OK)
+					stay(c, fd, REASON_PROOF);
+				else if (m->reason == REASON_MEMORY || m->reason == REASON_PROOF)
+					stay(c, fd, REASON_REFUSED);
+				else if (m->reason != REASON_NONE)
+					later(c, fd, REASON_REFUSED);
+				else
+					waiting(c, CONN_OFFERED); // theirs is on its way
+			}
+			conn_put(c);
+			return;
+		}
+		conn_put(c);
+	}
+}
+
+static void message(struct channel *ch, const struct message *m, int fd)
+{
+	switch (m->kind) {
+	case MESSAGE_ATTACH:
+		attach(ch, m, fd);
+		break;
+	case MESSAGE_ATTACH_OK:
+	case MESSAGE_ATTACH_NO:
+		answered(ch, m, fd);
+		break;
+	default:
+		channel_kill(ch, REASON_HOSTILE);
+	}
+}
+
+static _Atomic int due; // dead channels without lanes, counted in rendezvous_waiting
+
+void rendezvous_sweep_due(void)
+{
+	atomic_fetch_add(&due, 1);
+	atomic_fetch_add(&rendezvous_waiting, 1);
+}
+
+// abandon fails the connections that wait for an answer of a dead channel.
+static void abandon(struct channel *ch)
+{
+	for (int fd = 0; fd < files_top(); fd++) {
+		struct conn *c = conn_get(fd);
+		if (c && c->state == CONN_ATTACHING && c->channel == ch) {
+			c->channel = NULL;
+			if (ch->why == REASON_PEER_GONE || ch->why == REASON_PRIVILEGE)
+				later(c, fd, ch->why);
+			else
+				stay(c, fd, ch->why); // another version, no memory: it would be so again
+		}
+		if (c)
+			conn_put(c);
+	}
+}
+
+static void sweep_channels(void)
+{
+	atomic_fetch_sub(&rendezvous_waiting, atomic_exchange(&due, 0));
+	for (struct channel *ch = family_channel_dead(); ch; ch = family_channel_dead()) {
+		abandon(ch);
+		channel_free(ch);
+	}
+}
+
+static void progress(void)
+{
+	enum reason why;
+	sweep_channels();
+	for (int i = 0; i < 16 && listener >= 0; i++) {
+		int s = real.accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+		if (s < 0)
+			break;
+		s = files_keep(s);
+		if (s >= 0)
+			channel_open(s, false, &why);
+	}
+	for (struct channel *ch = family_channel_next(NULL); ch; ch = family_channel_next(ch))
+		if (ch->owner == process_id() && channel_pending(ch))
+			channel_receive(ch, message);
+}
+
+void rendezvous_sweep(void)
+{
+	if (!due || atomic_flag_test_and_set(&busy))
+		return;
+	sweep_channels();
+	atomic_flag_clear(&busy);
+}
+
+void rendezvous_progress(void)
+{
+	if (atomic_flag_test_and_set(&busy))
+		return;
+	int saved = errno;
+	progress();
+	errno = saved;
+	atomic_flag_clear(&busy);
+}
+
+bool rendezvous_possible(void)
+{
+	if (atomic_flag_test_and_set(&busy))
+		return true; // somebody is at it, so it seems to be
+	int saved = errno;
+	bool yes = ready();
+	errno = saved;
+	atomic_flag_clear(&busy);
+	return yes;
+}
+
+void rendezvous_step(struct conn *c, int fd)
+{
+	if (c->calls < c->due || (c->owner != process_id() && c->state != CONN_COUNTING) ||
+	    atomic_flag_test_and_set(&busy))
+		return;
+	int saved = errno;
+	uint64_t now = clock_ns();
+	switch (c->state) {
+	case CONN_COUNTING:
+		first(c, fd);
+		break;
+	case CONN_OFFERED:
+	case CONN_ATTACHING:
+		// Ever more seldom: a peer that does not come costs a few looks, not one in
+		// so many calls.
+		c->due = c->calls + 1 + (c->calls - c->offered_calls) / 4;
+		progress();
+		if (c->state == CONN_ATTACHING)
+			ask(c, fd);
+		if ((c->state == CONN_OFFERED || c->state == CONN_ATTACHING) && now - c->offered_ns > OFFER_NS) {
+			offer_remove(c, fd);
+			conn_leave_lane(c);
+			c->channel = NULL;
+			later(c, fd, REASON_NO_PEER);
+		}
+		break;
+	}
+	errno = saved;
+	atomic_flag_clear(&busy);
+}
+
+void rendezvous_stay(struct conn *c, int fd, enum reason why)
+{
+	offer_remove(c, fd);
+	stay(c, fd, why);
+}
+
+void rendezvous_closed(struct conn *c, int fd, uint32_t was)
+{
+	if (c->owner != process_id())
+		return;
+	if (was == CONN_OFFERED || was == CONN_ATTACHING)
+		atomic_fetch_sub(&rendezvous_waiting, 1);
+	offer_remove(c, fd);
+}
+
+void rendezvous_release(struct conn *c, int fd)
+{
+	if (c->owner != process_id())
+		return;
+	for (int i = 0; atomic_flag_test_and_set(&busy); i++) {
+		if (i == 10000)
+			return; // then it stays on TCP
+		clock_pause();
+	}
+	switch (c->state) {
+	case CONN_OFFERED:
+	case CONN_ATTACHING:
+	case CONN_ATTACHED:
+		offer_remove(c, fd);
+		conn_leave_lane(c);
+		c->channel = NULL;
+		c->due = c->calls + STEP;
+		waiting(c, CONN_COUNTING);
+	}
+	atomic_flag_clear(&busy);
+}
+
+void rendezvous_child(void)
+{
+	// What we inherited is the parent's.
+	files_close(listener);
+	listener = -1;
+	hopeless = false;
+	rendezvous_waiting = due = 0;
+	conn_attached = 0;
+	proof_forget();
+	atomic_flag_clear(&busy);
+}
+
+void rendezvous_retire(void)
+{
+	hopeless = false;
+	proof_forget();
+	if (listener < 0)
+		return;
+	unlinkat(directory, me, 0);
+	directory_sweep();
+	files_close(listener);
+	listener = -1;
+}

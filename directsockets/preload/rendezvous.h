@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How the two ends of a connection find each other without a daemon.
+#ifndef RENDEZVOUS_H
+#define RENDEZVOUS_H
+
+#include <stddef.h>
+#include <stdatomic.h>
+
+#include "family.h"
+
+// Connections of this process that wait for a peer, and dead channels to be freed.
+// While it is 0 nothing of this file needs to be called.
+extern _Atomic int rendezvous_waiting;
+
+// rendezvous_possible: can this process find peers at all?
+bool rendezvous_possible(void);
+
+// rendezvous_step moves a connection at or above the threshold towards
+// CONN_ATTACHED. It never blocks; calls of it cost nothing before c->due.
+void rendezvous_step(struct conn *c, int fd);
+
+// rendezvous_progress takes what peers have sent.
+void rendezvous_progress(void);
+
+// rendezvous_stay keeps a connection that is not engaged on TCP for good.
+void rendezvous_stay(struct conn *c, int fd, enum reason why);
+
+// rendezvous_closed is told that a connection was in a state when it closed.
+void rendezvous_closed(struct conn *c, int fd, uint32_t was);
+
+// rendezvous_name is the name of this process' listener.
+void rendezvous_name(char *to, size_t n);
+
+// rendezvous_release is told that this process lets go of a connection that
+// another one of the family keeps, which may then look for the peer itself.
+void rendezvous_release(struct conn *c, int fd);
+
+// rendezvous_sweep_due says that a dead channel has lost its last lane;
+// rendezvous_sweep frees such channels, as does rendezvous_progress. No lock is held.
+void rendezvous_sweep_due(void);
+void rendezvous_sweep(void);
+
+// rendezvous_retire takes back what others find this process by: before exec,
+// a change of privileges, and at exit. The next connection makes it anew.
+void rendezvous_retire(void);
+
+void rendezvous_child(void); // after fork
+
+#endif

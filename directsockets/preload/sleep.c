@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Theory of Operation
+//
+// A thread that blocks on one connection looks at the lane for a while (spin.c),
+// then publishes that it sleeps (doorbell.c), looks once more and sleeps in ppoll on
+//
+//	the TCP socket   stray bytes, FIN, errors; in TCP mode the bytes themselves
+//	its perch        the peer put something on the lane, gave credit or died
+//
+// It does not spin when the peer last ran on this CPU: the peer could not run.
+//
+// EINTR: a handler that has run since the call began, spinning or asleep, ends it
+// with EINTR, unless it has SA_RESTART and no timeout is set: then the kernel would
+// have restarted the call, and we go on.
+#include "real.h"
+
+#include "sleep.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "channel.h"
+#include "clock.h"
+#include "config.h"
+#include "doorbell.h"
+#include "perch.h"
+#include "receive.h"
+#include "stream.h"
+
+struct sleep sleep_begin(uint64_t timeout_ns)
+{
+	return (struct sleep){true, 0, timeout_ns ? clock_ns() + timeout_ns : 0, sleep_signals, sleep_breaks};
+}
+
+HINT static bool ready(struct conn *c, uint32_t want)
+{
+	if (c->dead)
+		return true;
+	if (want & EPOLLIN)
+		return rx_waits(c) || c->rx_eof;
+	struct lane_tx copy = c->tx;
+	return c->tx_mode == MODE_LANE && (lane_writable(&copy) || atomic_load(&c->own->closed) ||
+					   atomic_load((_Atomic uint64_t *)(uintptr_t)&c->peer->closed) ||
+					   atomic_load((_Atomic uint64_t *)(uintptr_t)&c->peer->go_back));
+}
+
+// interrupted: a handler has run that ends the call.
+static bool interrupted(const struct sleep *s)
+{
+	return s->breaks != sleep_breaks || (s->deadline && s->signals != sleep_signals);
+}
+
+static bool spin(const struct sleep *of, struct conn *c, uint32_t want)
+{
+	bool in = want & EPOLLIN;
+	if ((in ? c->rx_mode : c->tx_mode) != MODE_LANE || channel_near(c->channel))
+		return false;
+	struct spin *s = in ? &c->rx_spin : &c->tx_spin;
+	uint64_t ns = spin_ns(s);
+	if (!ns)
+		return false;
+	bool found = false;
+	uint64_t end = clock_ns() + ns;
+	do {
+		for (int i = 0; i < 32 && !(found = ready(c, want)); i++)
+			clock_pause();
+	} while (!found && !interrupted(of) && clock_ns() < end);
+	spin_result(s, found);
+	return found;
+}
+
+int sleep_on(struct sleep *s, struct conn *c, int fd, uint32_t want)
+{
+	struct channel *ch = c->channel;
+	bool in = want & EPOLLIN;
+	s->rounds++;
+	if (spin(s, c, want))
+		return 0;
+	if (interrupted(s))
+		return EINTR;
+	_Atomic uint64_t *mask = in ? &c->own->rx_waiters : &c->own->tx_waiters;
+	struct perch *perch = perch_mine();
+	int line = perch ? perch_line(perch, ch) : -1;
+	struct pollfd p[2] = {{fd, 0, 0}, {line >= 0 ? perch->epfd : -1, POLLIN, 0}};
+	if (line >= 0) {
+		doorbell_watch(mask, perch->line[line].w);
+		perch_arm(perch, line);
+	}
+	if (in)
+		p[0].events = c->rx_mode == MODE_TCP ? POLLIN : c->rx_fin ? 0 : POLLIN | POLLRDHUP;
+	else
+		p[0].events = c->tx_mode == MODE_TCP ? POLLOUT : c->rx_fin || c->rx_shut ? 0 : POLLRDHUP;
+	int result = 0;
+	stream_heed(c, fd);
+	if (!ready(c, want)) {
+		struct timespec t, *timeout = NULL;
+		uint64_t ns = line < 0 ? 1000000 : ~0ull; // nobody can ring us
+		if (s->deadline) {
+			uint64_t now = clock_ns();
+			uint64_t left = s->deadline > now ? s->deadline - now : 0;
+			if (left < ns)
+				ns = left;
+		}
+		if (ns != ~0ull) {
+			t = (struct timespec){(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
+			timeout = &t;
+		}
+		int n = real.ppoll(p, 2, timeout, NULL);
+		if (n < 0 && errno == EINTR)
+			result = interrupted(s) ? EINTR : 0;
+		else if (n == 0 && s->deadline && clock_ns() >= s->deadline)
+			result = EAGAIN;
+	}
+	if (line >= 0) {
+		if (p[1].revents)
+			perch_harvest(perch);
+		perch_disarm(perch, line);
+		if (!perch->line[line].armed)
+			doorbell_unwatch(ch, mask, perch->line[line].w);
+	}
+	if (p[0].revents & ~POLLOUT)
+		atomic_store(&c->rx_hint, 1);
+	if (atomic_load(&ch->live) != 1)
+		atomic_store(&c->rx_hint, 1);
+	if (p[0].revents & POLLNVAL && !c->kept) // closed: see conn_fd
+		result = EBADF;
+	return result;
+}

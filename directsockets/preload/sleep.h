@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A blocking call that finds nothing to do: spin a little, then sleep.
+#ifndef SLEEP_H
+#define SLEEP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "family.h"
+
+struct sleep {
+	bool begun;
+	unsigned rounds;
+	uint64_t deadline; // 0: none
+	uint32_t signals, breaks; // counted so far
+};
+struct sleep sleep_begin(uint64_t timeout_ns); // 0: none
+
+// sleep_on waits until the connection may be ready for EPOLLIN or EPOLLOUT: 0,
+// or EINTR or EAGAIN (time is up). No lock is held.
+int sleep_on(struct sleep *s, struct conn *c, int fd, uint32_t want);
+
+// Handlers of signals that have run on this thread, and of these, the ones without
+// SA_RESTART; hook_signal.c counts.
+extern __thread uint32_t sleep_signals __attribute__((tls_model("initial-exec")));
+extern __thread uint32_t sleep_breaks __attribute__((tls_model("initial-exec")));
+
+#endif

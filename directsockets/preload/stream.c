@@ -1,0 +1,425 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Theory of Operation
+//
+// Each direction of an engaged connection is in one of two modes, and the
+// writer alone changes it, at an offset that both count:
+//
+//	          SWITCH{N}: reader consented, no TCP write in flight
+//	   TCP ───────────────────────────────────────────────────────► LANE
+//	       ◄───────────────────────────────────────────────────────
+//	          BACK{M}
+//
+// The reader reads TCP bytes up to N, never beyond, then the lane up to BACK,
+// then TCP again. SWITCH and BACK are slots of the lane, so they are in order
+// with its bytes; the k-th SWITCH needs the k-th consent.
+//
+// In LANE mode a TCP byte means that something wrote past us (the tripwire):
+// the connection is reset. Before that verdict, and before FIN counts as the
+// end, the reader looks at the lane once more: whatever the writer posted
+// before its system call is visible by then.
+//
+// End of stream: SHUTDOWN carries the number of lane bytes. Each end makes the
+// system call as well, so that FIN, RST, and with them errors and hang-ups are the
+// kernel's own. There are two things that TCP cannot know: that a peer died with
+// lane bytes unread, for which it would have sent RST (ended in receive.c); and that
+// we write to a peer that is gone, so who knows of the peer's end writes by TCP.
+// `dead` is a connection that was reset without the kernel's doing; then `error` is
+// what SO_ERROR would be.
+//
+// A writer without news from its peer asks the kernel now and then (attend).
+//
+// Locks: order rx_lock then tx_lock, and never across a call that can block.
+#include "real.h"
+
+#include "stream.h"
+
+#include <errno.h>
+#include <linux/sockios.h>
+#include <string.h>
+#include <sys/ioctl.h>
+
+#include "clock.h"
+#include "config.h"
+#include "conn.h"
+#include "doorbell.h"
+#include "receive.h"
+#include "sleep.h"
+#include "transmit.h"
+
+#define READ_SIDE (EPOLLIN | EPOLLRDHUP | EPOLLPRI)
+
+// True: the lock is held. A family member that died inside leaves the
+// connection in an unknown state.
+static bool take(struct conn *c, int fd, struct lock *l)
+{
+	switch (lock_take(l)) {
+	case LOCK_OK:
+		return true;
+	case LOCK_ORPHAN:
+		conn_reset(c, fd, REASON_ORPHAN);
+		return true;
+	case LOCK_REFUSED:
+		break;
+	}
+	return false;
+}
+
+// failed ends a call that has moved `done` bytes before it met error e. After
+// some bytes the error waits for the next call, as in the kernel.
+static ssize_t failed(struct conn *c, size_t done, int e, int flags)
+{
+	if (done) {
+		if (e != EAGAIN && e != EINTR && e != EPIPE && conn_engaged(c))
+			atomic_store(&c->error, e);
+		return (ssize_t)done;
+	}
+	if (e == EPIPE && !(flags & MSG_NOSIGNAL))
+		raise(SIGPIPE);
+	errno = e;
+	return -1;
+}
+
+ssize_t stream_recv(struct conn *c, int fd, const struct iovec *iov, int n, int flags)
+{
+	char scratch[4096];
+	struct iovec waste;
+	struct cursor cur = cursor_make(iov, n);
+	if (flags & (MSG_OOB | MSG_ERRQUEUE))
+		return STREAM_NATIVE;
+	if (cur.left == 0) { // recv only: it waits for readiness and takes nothing
+		struct sleep z = sleep_begin(c->rcvtimeo_ns);
+		int e = 0;
+		while (!e && conn_engaged(c) && !(stream_ready(c, fd, EPOLLIN) & (EPOLLIN | EPOLLHUP | EPOLLERR))) {
+			if (c->rx_mode == MODE_TCP && !c->rx_hint && atomic_exchange(&c->rx_hint, 1) == 0 &&
+			    stream_ready(c, fd, EPOLLIN) & EPOLLIN)
+				break;
+			e = c->nonblock || flags & MSG_DONTWAIT ? EAGAIN : sleep_on(&z, c, fd, EPOLLIN);
+		}
+		errno = e;
+		return e ? -1 : 0;
+	}
+	if (flags & MSG_TRUNC) { // TCP discards instead of copying
+		waste = (struct iovec){scratch, cur.left < sizeof scratch ? cur.left : sizeof scratch};
+		cur = cursor_make(&waste, 1);
+		flags &= ~MSG_TRUNC;
+	}
+	bool block = !c->nonblock && !(flags & MSG_DONTWAIT);
+	size_t low = c->rcvlowat ? c->rcvlowat : 1;
+	size_t target = flags & MSG_WAITALL ? cur.left : low < cur.left ? low : cur.left;
+	struct sleep s = sleep_begin(c->rcvtimeo_ns);
+	size_t got = 0;
+	channel_ran(c->channel);
+	for (;;) {
+		ssize_t r;
+		if (!take(c, fd, &c->rx_lock)) {
+			errno = block ? EINTR : EAGAIN; // a signal handler inside a call on the same connection
+			return got ? (ssize_t)got : -1;
+		}
+		if (!conn_engaged(c)) {
+			lock_give(&c->rx_lock);
+			return got ? (ssize_t)got : STREAM_NATIVE;
+		}
+		if ((flags & MSG_PEEK) && target > 1 && block && c->rx_mode == MODE_LANE &&
+		    lane_available(&c->rx, target, false) < (target < 4096 ? target : 4096) && !c->rx_eof && !c->rx_fin && !s.rounds)
+			r = -EAGAIN;
+		else
+			r = rx_take(c, fd, &cur, flags);
+		lock_give(&c->rx_lock);
+		if (r > 0) {
+			doorbell_ring(c->channel, &c->peer->tx_waiters);
+			got += (size_t)r;
+			if ((flags & MSG_PEEK) || cur.left == 0 || !block || got >= target)
+				return (ssize_t)got;
+			continue;
+		}
+		if (r == 0)
+			return (ssize_t)got;
+		if (r != -EAGAIN || !block)
+			return failed(c, got, (int)-r, MSG_NOSIGNAL);
+		int e = sleep_on(&s, c, fd, EPOLLIN);
+		fd = conn_fd(c, fd);
+		if (e)
+			return failed(c, got, e, MSG_NOSIGNAL);
+	}
+}
+
+HINT void stream_heed(struct conn *c, int fd)
+{
+	if (c->tx_mode == MODE_LANE && atomic_load((_Atomic uint64_t *)(uintptr_t)&c->peer->go_back) && lock_try(&c->tx_lock)) {
+		tx_turn(c, fd);
+		lock_give(&c->tx_lock);
+	}
+	if (c->rx_mode == MODE_TCP && !c->rx_pending && lane_valid(&c->rx, c->rx.slot) && lock_try(&c->rx_lock)) {
+		rx_turn(c, fd); // a writer may wait for us to take SWITCH
+		lock_give(&c->rx_lock);
+	}
+}
+
+bool stream_asks(struct conn *c)
+{
+	return clock_ticks() - atomic_load_explicit(&c->asked, memory_order_relaxed) > ASK_TICKS;
+}
+
+void stream_probe(struct conn *c, int fd)
+{
+	if (take(c, fd, &c->rx_lock)) {
+		rx_probe(c, fd);
+		lock_give(&c->rx_lock);
+	}
+}
+
+// attend asks the kernel about the peer's end when the peer has been silent for
+// some time: nothing else tells a writer that nobody reads.
+HINT static inline void attend(struct conn *c, int fd)
+{
+	if (c->rx.bytes != c->tx_heard)
+		c->tx_heard = c->rx.bytes;
+	else if (stream_asks(c) && c->tx_mode == MODE_LANE)
+		stream_probe(c, fd);
+}
+
+static int tx_left(struct conn *c, int fd);
+static bool leave(struct conn *c, int fd, int (*step)(struct conn *c, int fd));
+
+ssize_t stream_send(struct conn *c, int fd, const struct iovec *iov, int n, int flags)
+{
+	struct cursor cur = cursor_make(iov, n);
+	bool block = !c->nonblock && !(flags & MSG_DONTWAIT);
+	size_t done = 0;
+	if (cur.left == 0)
+		return 0;
+	if (flags & (MSG_OOB | MSG_ZEROCOPY | MSG_FASTOPEN) && !leave(c, fd, tx_left)) {
+		errno = EAGAIN;
+		return -1;
+	}
+	struct sleep s = {0};
+	channel_ran(c->channel);
+	attend(c, fd);
+	for (;;) {
+		if (!take(c, fd, &c->tx_lock))
+			return failed(c, done, block ? EINTR : EAGAIN, flags);
+		if (!conn_engaged(c)) {
+			lock_give(&c->tx_lock);
+			return done ? (ssize_t)done : STREAM_NATIVE;
+		}
+		ssize_t r = tx_put(c, fd, &cur, flags & ~MSG_DONTWAIT);
+		lock_give(&c->tx_lock);
+		if (r > 0) {
+			done += (size_t)r;
+			if (cur.left == 0 || !block)
+				return (ssize_t)done;
+			// The rest: at once if there is room again, else sleep for it.
+			continue;
+		}
+		if (r != -EAGAIN || !block)
+			return failed(c, done, (int)-r, flags);
+		if (!s.begun)
+			s = sleep_begin(c->sndtimeo_ns);
+		int e = sleep_on(&s, c, fd, EPOLLOUT);
+		fd = conn_fd(c, fd);
+		if (e)
+			return failed(c, done, e, flags);
+		if (c->rx_hint && c->tx_mode == MODE_LANE)
+			stream_probe(c, fd);
+	}
+}
+
+ssize_t stream_sendfile(struct conn *c, int fd, int in, off_t *offset, size_t count)
+{
+	off_t at = offset ? *offset : lseek(in, 0, SEEK_CUR);
+	bool block = !c->nonblock;
+	struct sleep s = {0};
+	size_t done = 0;
+	int e = 0;
+	if (at < 0)
+		return STREAM_NATIVE; // not a file: let the kernel say so, or do it
+	channel_ran(c->channel);
+	attend(c, fd);
+	while (done < count && !e) {
+		if (!take(c, fd, &c->tx_lock)) {
+			e = EINTR;
+			break;
+		}
+		bool engaged = conn_engaged(c);
+		ssize_t r = engaged ? tx_file(c, fd, in, at, count - done) : 0;
+		lock_give(&c->tx_lock);
+		if (!engaged && !done)
+			return STREAM_NATIVE;
+		if (r == 0)
+			break; // end of file
+		if (r > 0) {
+			at += r;
+			done += (size_t)r;
+			continue;
+		}
+		e = (int)-r;
+		if (e != EAGAIN || !block)
+			break;
+		if (!s.begun)
+			s = sleep_begin(c->sndtimeo_ns);
+		e = sleep_on(&s, c, fd, EPOLLOUT);
+		fd = conn_fd(c, fd);
+		if (c->rx_hint && c->tx_mode == MODE_LANE)
+			stream_probe(c, fd);
+	}
+	if (offset)
+		*offset = at;
+	else if (done > 0)
+		lseek(in, at, SEEK_SET);
+	return e ? failed(c, done, e, 0) : (ssize_t)done;
+}
+
+HINT bool stream_room(struct conn *c)
+{
+	struct lane_tx copy = c->tx; // asking may change it
+	return c->tx_mode == MODE_TCP || c->tx_shut || lane_writable(&copy);
+}
+
+HINT bool stream_glance(struct conn *c, uint32_t want)
+{
+	if (c->rx_hint || c->dead || c->rx_eof || c->rx_fin || c->rx_shut) // EPOLLHUP is always wanted
+		return true;
+	if (want & READ_SIDE && rx_waits(c))
+		return true;
+	return want & EPOLLOUT && stream_room(c);
+}
+
+static uint32_t native_ready(int fd, uint32_t want)
+{
+	struct pollfd p = {fd, (short)want, 0};
+	return real.poll(&p, 1, 0) > 0 ? (uint32_t)p.revents & 0xffff : 0;
+}
+
+uint32_t stream_ready(struct conn *c, int fd, uint32_t want)
+{
+	uint32_t r = 0;
+	if ((want & READ_SIDE || c->rx_hint) && take(c, fd, &c->rx_lock)) {
+		if (c->own)
+			r |= rx_ready(c, fd);
+		lock_give(&c->rx_lock);
+	}
+	if (!c->dead && want & EPOLLPRI)
+		r |= native_ready(fd, EPOLLPRI) & EPOLLPRI;
+	if (!c->dead && want & EPOLLOUT && take(c, fd, &c->tx_lock)) {
+		r |= tx_ready(c, fd);
+		lock_give(&c->tx_lock);
+	}
+	if (c->dead)
+		r |= EPOLLIN | EPOLLOUT | EPOLLHUP | EPOLLRDHUP;
+	else if (c->rx_fin || c->rx_shut || c->rx_eof)
+		r |= native_ready(fd, 0); // EPOLLHUP and EPOLLERR are the kernel's
+	if (c->error)
+		r |= EPOLLERR;
+	return r & (want | EPOLLHUP | EPOLLERR);
+}
+
+int stream_unread(struct conn *c, int fd)
+{
+	int n = 0;
+	if (!take(c, fd, &c->rx_lock))
+		return 0;
+	rx_turn(c, fd);
+	// All TCP bytes and all slots that are here belong to the stream, whatever
+	// their order.
+	if (!c->dead || c->reason == REASON_PEER_GONE)
+		real.ioctl(fd, FIONREAD, &n);
+	if (!c->rx_frozen)
+		n += (int)lane_available(&c->rx, 1u << 30, true);
+	lock_give(&c->rx_lock);
+	return n;
+}
+
+int stream_shutdown(struct conn *c, int fd, int how)
+{
+	stream_probe(c, fd);
+	if ((how == SHUT_WR || how == SHUT_RDWR) && take(c, fd, &c->tx_lock)) {
+		if (!c->dead && c->own && !c->tx_shut)
+			tx_finish(c, fd, HOW_WRITE);
+		lock_give(&c->tx_lock);
+	}
+	if (c->dead) {
+		errno = ENOTCONN;
+		return -1;
+	}
+	if (how == SHUT_RD || how == SHUT_RDWR)
+		c->rx_shut = true;
+	return real.shutdown(fd, how);
+}
+
+void stream_close(struct conn *c, int fd)
+{
+	if (!take(c, fd, &c->rx_lock))
+		return;
+	if (!take(c, fd, &c->tx_lock)) {
+		lock_give(&c->rx_lock);
+		return;
+	}
+	rx_turn(c, fd);
+	bool unread = c->rx_mode == MODE_LANE && lane_look(&c->rx) != LOOK_NONE && !c->rx_eof;
+	if (!c->dead && !unread && c->linger_s != 0 && !c->tx_shut)
+		tx_finish(c, fd, HOW_CLOSE);
+	if (!c->dead && (unread || c->linger_s == 0)) {
+		struct linger now = {1, 0};
+		lane_post(&c->tx, TAG_ABORT, 0, 0);
+		real.setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+	}
+	atomic_store(&c->own->closed, 1);
+	doorbell_ring(c->channel, &c->peer->rx_waiters);
+	doorbell_ring(c->channel, &c->peer->tx_waiters);
+	lock_give(&c->tx_lock);
+	lock_give(&c->rx_lock);
+}
+
+// tx_left is one step of the way back for our bytes, rx_left for the peer's: 1 when
+// they go by TCP, 0 not yet, -1 never.
+static int tx_left(struct conn *c, int fd)
+{
+	bool out = true;
+	c->tx_off = true;
+	if (take(c, fd, &c->tx_lock)) {
+		tx_turn(c, fd);
+		out = c->dead || (!c->tx.again.left && (c->tx_mode == MODE_TCP || c->tx_shut));
+		lock_give(&c->tx_lock);
+	}
+	return out;
+}
+
+static int rx_left(struct conn *c, int fd)
+{
+	int in = 1;
+	if (take(c, fd, &c->rx_lock)) {
+		rx_freeze(c, fd);
+		rx_turn(c, fd);
+		in = c->dead || c->rx_eof || (c->rx_mode == MODE_TCP && !c->rx_pending) ? 1 : c->rx_frozen ? 0 : -1;
+		lock_give(&c->rx_lock);
+	}
+	return in;
+}
+
+static int both_left(struct conn *c, int fd)
+{
+	int out = tx_left(c, fd), in = rx_left(c, fd);
+	return in < 0 ? in : in & out;
+}
+
+// leave takes steps until they are done, the peer has had 1 s, or it is gone.
+static bool leave(struct conn *c, int fd, int (*step)(struct conn *c, int fd))
+{
+	enum { STEPS = 1000, KICK = 64 }; // milliseconds
+	for (int i = 0, done; i < STEPS; i++) {
+		if ((done = step(c, fd)))
+			return done > 0;
+		if (atomic_load(&c->channel->live) != 1)
+			return false;
+		doorbell_ring(c->channel, &c->peer->rx_waiters);
+		doorbell_ring(c->channel, &c->peer->tx_waiters);
+		if (i % KICK == 4)
+			channel_kick(c->channel);
+		conn_heed(); // two processes may wait for each other
+		real.poll(NULL, 0, i < 4 ? 0 : 1);
+	}
+	return false;
+}
+
+bool stream_back(struct conn *c, int fd) { return leave(c, fd, both_left); }

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The outbound direction of an engaged connection: TCP, SWITCH, the lane, BACK,
+// TCP again. The rules are in stream.c.
+//
+// A reader that returns to TCP has said in go_back which bytes it has taken and
+// has stopped there. The rest is still ours: nobody overwrites what no credit was
+// given for. So we send it by TCP, then post BACK at the reader's place. What TCP
+// does not take at once goes before all later bytes (`again`).
+#include "real.h"
+
+#include "transmit.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "config.h"
+#include "conn.h"
+#include "doorbell.h"
+
+static uint64_t peer_word(const _Atomic uint64_t *w)
+{
+	return atomic_load_explicit((_Atomic uint64_t *)(uintptr_t)w, memory_order_acquire);
+}
+
+// again sends what the reader handed back. False: TCP takes no more now.
+static bool again(struct conn *c, int fd)
+{
+	while (c->tx.again.left) {
+		struct iovec iov[16];
+		struct msghdr h = {.msg_iov = iov, .msg_iovlen = (size_t)lane_again(&c->tx, iov, 16)};
+		ssize_t r = real.sendmsg(fd, &h, MSG_DONTWAIT | MSG_NOSIGNAL);
+		if (r > 0) {
+			atomic_fetch_add(&c->tcp_tx, (uint64_t)r);
+			lane_again_sent(&c->tx, (uint64_t)r);
+		} else if (r < 0 && (errno == EAGAIN || errno == EINTR)) {
+			return false;
+		} else { // the connection has ended
+			if (errno != EPIPE)
+				atomic_store(&c->error, errno);
+			c->tx.again.left = 0;
+		}
+	}
+	return true;
+}
+
+// give_back answers go_back. We may not be called again for long, so a small
+// send buffer is made larger for the moment.
+static void give_back(struct conn *c, int fd, uint64_t taken)
+{
+	int size;
+	socklen_t n = sizeof size;
+	if (!lane_withdraw(&c->tx, taken) || again(c, fd) || real.getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, &n) < 0)
+		return;
+	int larger = size + (int)c->tx.again.left, was = size / 2; // the kernel doubles what is set
+	real.setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &larger, sizeof larger);
+	again(c, fd);
+	real.setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &was, sizeof was);
+}
+
+// settled: the lane, and nothing speaks against it.
+static inline bool settled(const struct conn *c)
+{
+	return c->tx_mode == MODE_LANE && !c->tx_off && !c->rx_fin && !c->dead && !c->tx_shut && !peer_word(&c->peer->closed) &&
+	       !peer_word(&c->peer->shut) && !peer_word(&c->peer->go_back) && !config.test_switch &&
+	       atomic_load_explicit((_Atomic uint32_t *)&c->channel->live, memory_order_relaxed) == 1;
+}
+
+void tx_turn(struct conn *c, int fd)
+{
+	if (c->tx.again.left && !again(c, fd))
+		return;
+	if (c->dead || c->tx_shut || !c->own)
+		return;
+	bool gone = peer_word(&c->peer->closed) || atomic_load_explicit(&c->channel->live, memory_order_relaxed) != 1;
+	uint64_t back = peer_word(&c->peer->go_back);
+	// Who has ended may be gone, or may refuse what we send; TCP knows.
+	bool stop = c->tx_off || back || gone || c->rx_fin || peer_word(&c->peer->shut);
+	if (c->tx_mode == MODE_TCP) {
+		if (stop || peer_word(&c->peer->consent) <= c->tx_switches || atomic_load(&c->peer->generation) != c->generation)
+			return;
+		if (config.test_switch && config_random() % config.test_switch == 0)
+			return;
+		if (!lane_post(&c->tx, TAG_SWITCH, c->tcp_tx, 0))
+			return;
+		c->tx_switches++;
+		atomic_store(&c->tx_mode, MODE_LANE);
+		// A reader that withdraws its consent sets go_back, fences, looks for
+		// SWITCH. Either it sees this one, or we see go_back and undo it
+		// before any byte is on the lane.
+		atomic_thread_fence(memory_order_seq_cst);
+		back = peer_word(&c->peer->go_back);
+		stop = back;
+	} else if (config.test_switch && !stop && config_random() % config.test_switch == 0) {
+		stop = true;
+	}
+	// A reader that has not seen SWITCH may be about to read from TCP, without
+	// limit: no byte may be there that belongs behind the lane's.
+	if (!stop || (!back && !gone && !lane_joined(&c->tx)))
+		return;
+	if (back)
+		give_back(c, fd, back - 1);
+	if (!lane_post(&c->tx, TAG_BACK, c->tx.bytes, 0) && !gone)
+		conn_reset(c, fd, REASON_HOSTILE); // the reserved slots are enough for an honest peer
+	atomic_store(&c->tx_mode, MODE_TCP);
+	doorbell_ring(c->channel, &c->peer->rx_waiters);
+}
+
+// Native calls are all non-blocking.
+static ssize_t native_send(struct conn *c, int fd, struct cursor *cur, int flags)
+{
+	struct iovec iov[16];
+	int n = 0;
+	size_t off = cur->off;
+	if (c->tx.again.left)
+		return -EAGAIN;
+	for (int i = 0; i < cur->n && n < 16; i++, off = 0)
+		if (cur->iov[i].iov_len > off)
+			iov[n++] = (struct iovec){(char *)cur->iov[i].iov_base + off, cur->iov[i].iov_len - off};
+	struct msghdr h = {.msg_iov = iov, .msg_iovlen = (size_t)n};
+	ssize_t r = real.sendmsg(fd, &h, flags | MSG_DONTWAIT | MSG_NOSIGNAL);
+	if (r > 0) {
+		atomic_fetch_add(&c->tcp_tx, (uint64_t)r);
+		cursor_skip(cur, (size_t)r);
+	}
+	return r < 0 ? -errno : r;
+}
+
+// failed is the error that waits, as the kernel would tell it now.
+static int failed(struct conn *c)
+{
+	if (!c->dead && !atomic_load_explicit(&c->error, memory_order_relaxed))
+		return 0;
+	int e = atomic_exchange(&c->error, 0);
+	return e ? e : c->dead ? EPIPE : 0;
+}
+
+ssize_t tx_put(struct conn *c, int fd, struct cursor *cur, int flags)
+{
+	if (!settled(c))
+		tx_turn(c, fd);
+	int e = failed(c);
+	if (e)
+		return -e;
+	if (c->tx_shut || c->tx_mode == MODE_TCP) {
+		ssize_t r = native_send(c, fd, cur, flags); // EPIPE and all the rest are the kernel's
+		if (r == -EAGAIN || (r > 0 && cur->left > 0))
+			atomic_fetch_add(&c->starved, 1);
+		return r;
+	}
+	size_t done = 0;
+	while (cur->left > 0) {
+		size_t n = lane_write(&c->tx, cur, config.velo_max);
+		if (c->tx.broken) {
+			conn_reset(c, fd, REASON_HOSTILE);
+			break;
+		}
+		if (n == 0)
+			break;
+		done += n;
+		doorbell_ring(c->channel, &c->peer->rx_waiters);
+	}
+	if (cur->left > 0)
+		atomic_fetch_add(&c->starved, 1);
+	return done ? (ssize_t)done : -EAGAIN;
+}
+
+ssize_t tx_file(struct conn *c, int fd, int in, off_t at, size_t count)
+{
+	tx_turn(c, fd);
+	int e = failed(c);
+	if (e)
+		return -e;
+	if (c->tx_mode == MODE_LANE && !c->tx_shut) {
+		uint8_t *to;
+		size_t n = lane_reserve(&c->tx, count, &to);
+		if (n == 0) {
+			atomic_fetch_add(&c->starved, 1);
+			return -EAGAIN;
+		}
+		ssize_t r = pread(in, to, n, at); // straight from the page cache into the window
+		if (r > 0) {
+			lane_commit(&c->tx, (size_t)r);
+			doorbell_ring(c->channel, &c->peer->rx_waiters);
+		}
+		return r < 0 ? -errno : r;
+	}
+	enum { BOUNCE = 64 << 10 }; // as much as the kernel moves at once
+	void *bounce = malloc(BOUNCE);
+	if (!bounce)
+		return -ENOMEM;
+	ssize_t r = pread(in, bounce, count < BOUNCE ? count : BOUNCE, at);
+	if (r < 0)
+		r = -errno;
+	if (r > 0) {
+		struct iovec iov = {bounce, (size_t)r};
+		struct cursor cur = cursor_make(&iov, 1);
+		r = native_send(c, fd, &cur, 0);
+		if (r == -EAGAIN)
+			atomic_fetch_add(&c->starved, 1);
+	}
+	free(bounce);
+	return r;
+}
+
+uint32_t tx_ready(struct conn *c, int fd)
+{
+	tx_turn(c, fd);
+	if (c->tx_mode == MODE_LANE && !c->tx_shut)
+		return lane_writable(&c->tx) ? EPOLLOUT : 0;
+	struct pollfd p = {fd, POLLOUT, 0};
+	return !c->tx.again.left && real.poll(&p, 1, 0) > 0 && p.revents & POLLOUT ? EPOLLOUT : 0;
+}
+
+void tx_finish(struct conn *c, int fd, enum lane_how how)
+{
+	tx_turn(c, fd);
+	// What was handed back must be in TCP's hands before its end is.
+	for (int i = 0; c->tx.again.left && i < 100; i++) {
+		struct pollfd p = {fd, POLLOUT, 0};
+		real.poll(&p, 1, 10);
+		again(c, fd);
+	}
+	if (c->tx.again.left || (c->tx_mode == MODE_LANE && !c->tx_shut && !lane_post(&c->tx, TAG_SHUTDOWN, how, c->tx.bytes)))
+		conn_reset(c, fd, REASON_HOSTILE);
+	atomic_store(&c->tx_shut, true);
+	atomic_store(&c->own->shut, 1);
+	doorbell_ring(c->channel, &c->peer->rx_waiters);
+}
+
+bool tx_unread(const struct conn *c)
+{
+	struct lane_tx copy = c->tx;
+	return copy.again.left > 0 || lane_unread(&copy) > 0;
+}

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The outbound direction of an engaged connection. All with tx_lock held.
+#ifndef TRANSMIT_H
+#define TRANSMIT_H
+
+#include <sys/types.h>
+
+#include "family.h"
+
+// tx_turn decides where the next byte goes: it switches to the lane, or back to
+// TCP, and moves on what the peer handed back.
+void tx_turn(struct conn *c, int fd);
+
+// tx_put moves what there is room for: >0 bytes or -errno. It raises no SIGPIPE.
+ssize_t tx_put(struct conn *c, int fd, struct cursor *cur, int flags);
+
+// tx_file does so from a file: >0 bytes, 0 at its end, -errno.
+ssize_t tx_file(struct conn *c, int fd, int in, off_t at, size_t count);
+
+// tx_ready is EPOLLOUT or 0.
+uint32_t tx_ready(struct conn *c, int fd);
+
+// tx_finish ends this direction, before the system call that does.
+void tx_finish(struct conn *c, int fd, enum lane_how how);
+
+// tx_unread: the peer has not taken all that is on the lane. For a peer that is
+// gone; needs no lock.
+bool tx_unread(const struct conn *c);
+
+#endif

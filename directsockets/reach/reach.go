@@ -1,0 +1,243 @@
+// Package reach says whether a connection to an address would be upgraded to a
+// lane, and if not why.
+//
+//	v, err := reach.Try(ctx, "127.0.0.1:6379", "/run/exn")
+//
+// # What it does
+//
+// It connects by TCP, sends nothing, and then goes through the rules by which
+// two libraries decide, as far as they can be seen from outside: is the address
+// one that upgrades; which process listens there; does that use the library; are
+// both in one fabric directory, which each can use and trusts; are they in one
+// user namespace.
+//
+// It does not upgrade a connection: for that both ends have to move bytes, and
+// what a server wants to hear it does not know. So "yes" means that nothing
+// stands against it, and the library itself still asks for proof.
+package reach
+
+import (
+	"bufio"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/directsockets/status"
+)
+
+// A Verdict is the answer.
+type Verdict struct {
+	Remote  netip.AddrPort `json:"remote"`
+	Upgrade bool           `json:"upgrade"`
+	Why     string         `json:"why,omitempty"`     // it stays on TCP
+	Remedy  string         `json:"remedy,omitempty"`  // what helps
+	Program string         `json:"program,omitempty"` // that listens there
+	PID     int            `json:"pid,omitempty"`
+	UID     int            `json:"uid"`
+	Fabric  string         `json:"fabric,omitempty"` // the program's fabric directory
+}
+
+func (v Verdict) no(why, remedy string) (Verdict, error) {
+	v.Why, v.Remedy = why, remedy
+	return v, nil
+}
+
+// ErrHidden is wrapped when the process that listens may not be looked at.
+var ErrHidden = errors.New("the process that listens there cannot be seen")
+
+// patience is how long a connection may take.
+const patience = 10 * time.Second
+
+// Try connects to an address and judges for a program in a fabric directory.
+func Try(ctx context.Context, address, fabric string) (v Verdict, err error) {
+	conn, err := (&net.Dialer{Timeout: patience}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return v, fmt.Errorf("no connection, neither by TCP nor otherwise: %w", err)
+	}
+	defer conn.Close()
+	local, remote := end(conn.LocalAddr()), end(conn.RemoteAddr())
+	v.Remote = remote
+	if local.Addr() != remote.Addr() && !(local.Addr().IsLoopback() && remote.Addr().IsLoopback()) {
+		return v.no(fmt.Sprintf("%v is not an address of this host", remote.Addr()), status.Reason(4).Remedy())
+	}
+	inode, uid, err := listener(remote)
+	if err != nil {
+		return v, err
+	}
+	v.UID = uid
+	owners := holders(inode)
+	if len(owners) == 0 {
+		return v, fmt.Errorf("%w: it belongs to user %d; ask as that user or as root", ErrHidden, uid)
+	}
+	// Of several that share the socket any may answer; the first that publishes
+	// something stands for them.
+	p, found := status.Process{PID: owners[0]}, false
+	for _, pid := range owners {
+		if q, is := status.Of(pid); is {
+			p, found = q, true
+			break
+		}
+	}
+	v.PID, v.Program, v.Fabric = p.PID, p.Program, p.Fabric
+	if name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", p.PID)); err == nil && !found {
+		v.Program = strings.ToValidUTF8(strings.TrimSpace(string(name)), "?")
+	}
+	return judge(v, p, found, fabric)
+}
+
+// judge goes through what both libraries would.
+func judge(v Verdict, p status.Process, found bool, fabric string) (Verdict, error) {
+	who := fmt.Sprintf("%s (process %d)", v.Program, v.PID)
+	switch {
+	case !found && !loaded(v.PID):
+		return v.no(who+" does not use the library", "start it by exn-tun run -- "+v.Program)
+	case !found:
+		return v.no(who+" has the library and keeps it off", status.Reason(1).Remedy())
+	case errors.Is(p.Err, status.ErrVersion):
+		return v.no(who+" uses another version of the library", status.Reason(6).Remedy())
+	case p.Err != nil:
+		return v, fmt.Errorf("%s: %w", who, p.Err)
+	case p.Fabric == "":
+		return v.no(who+" has no fabric directory", status.Reason(2).Remedy())
+	case !same(fabric, fmt.Sprintf("/proc/%d/root%s", v.PID, p.Fabric), p.Fabric):
+		return v.no(fmt.Sprintf("peer not in this fabric directory: %s uses %s, this is %s", who, p.Fabric, fabric),
+			"start both with the same --fabric, as in exn-tun run --fabric "+p.Fabric+" -- CMD")
+	}
+	if why := trusted(fabric); why != "" {
+		return v.no(why, status.Reason(2).Remedy())
+	}
+	ours, err := os.Readlink("/proc/self/ns/user")
+	theirs, theirErr := os.Readlink(fmt.Sprintf("/proc/%d/ns/user", v.PID))
+	if err == nil && theirErr == nil && ours != theirs {
+		return v.no(who+" is in another user namespace", "run both in one: across user namespaces neither can prove who it is")
+	}
+	v.Upgrade = true
+	return v, nil
+}
+
+func end(a net.Addr) netip.AddrPort {
+	t, ok := a.(*net.TCPAddr)
+	if !ok {
+		return netip.AddrPort{}
+	}
+	p := t.AddrPort()
+	return netip.AddrPortFrom(p.Addr().Unmap().WithZone(""), p.Port())
+}
+
+// listener finds the inode and the user of the socket that listens at an
+// address, in the tables that ss and netstat fall back to as well.
+func listener(at netip.AddrPort) (inode uint64, uid int, err error) {
+	for _, table := range []string{"/proc/self/net/tcp", "/proc/self/net/tcp6"} {
+		f, err := os.Open(table)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // no IPv6 here
+		}
+		if err != nil {
+			return 0, 0, fmt.Errorf("look for the listener: %w", err)
+		}
+		defer f.Close()
+		for lines := bufio.NewScanner(f); lines.Scan(); {
+			field := strings.Fields(lines.Text())
+			const listening = "0A"
+			if len(field) < 10 || field[3] != listening {
+				continue
+			}
+			local, err := parse(field[1])
+			if err != nil || local.Port() != at.Port() || local.Addr() != at.Addr() && !local.Addr().IsUnspecified() {
+				continue
+			}
+			inode, err = strconv.ParseUint(field[9], 10, 64)
+			if err != nil {
+				continue
+			}
+			uid, _ = strconv.Atoi(field[7]) // it is a number: the kernel wrote it
+			return inode, uid, nil
+		}
+	}
+	return 0, 0, fmt.Errorf("something accepts connections at %v, but no socket of this network namespace listens there", at)
+}
+
+// parse reads an address as in /proc/net/tcp: words of 32 bits in hex, each in
+// the byte order of the machine, and the port.
+func parse(text string) (netip.AddrPort, error) {
+	address, port, _ := strings.Cut(text, ":")
+	b, err := hex.DecodeString(address)
+	if err != nil || len(b) != 4 && len(b) != 16 {
+		return netip.AddrPort{}, fmt.Errorf("not an address: %q", text)
+	}
+	for i := 0; i < len(b); i += 4 {
+		slices.Reverse(b[i : i+4]) // both architectures that exnet is for are little-endian
+	}
+	n, err := strconv.ParseUint(port, 16, 16)
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("not an address: %q", text)
+	}
+	a, _ := netip.AddrFromSlice(b) // has one of the two lengths
+	return netip.AddrPortFrom(a.Unmap(), uint16(n)), nil
+}
+
+// holders are the processes that hold a socket, as far as they can be seen.
+func holders(inode uint64) (pids []int) {
+	target := fmt.Sprintf("socket:[%d]", inode)
+	fds, _ := filepath.Glob("/proc/[0-9]*/fd/*") // the pattern is good
+	for _, fd := range fds {
+		if t, err := os.Readlink(fd); err == nil && t == target {
+			pid, _ := strconv.Atoi(strings.Split(fd, "/")[2]) // Glob found digits
+			if !slices.Contains(pids, pid) {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	return pids
+}
+
+// loaded says whether a process has the library in its memory.
+func loaded(pid int) bool {
+	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+	return err == nil && strings.Contains(string(maps), "/libextds.so")
+}
+
+// same says whether ours and theirs are one directory. theirs is seen through
+// the root of their process, which may be another than ours; if neither is
+// there yet, the name decides.
+func same(ours, theirs, name string) bool {
+	a, err := os.Stat(ours)
+	b, theirErr := os.Stat(theirs)
+	if err == nil && theirErr == nil {
+		return os.SameFile(a, b)
+	}
+	return err != nil && theirErr != nil && filepath.Clean(ours) == filepath.Clean(name)
+}
+
+// trusted says why this user's programs will not use a fabric directory that
+// is there.
+func trusted(dir string) string {
+	var st unix.Stat_t
+	if err := unix.Stat(dir, &st); err != nil {
+		return "" // the library makes it
+	}
+	const group, others = 0o020, 0o002
+	switch euid := uint32(os.Geteuid()); {
+	case st.Mode&unix.S_IFMT != unix.S_IFDIR:
+		return dir + " is not a directory"
+	case st.Mode&others != 0:
+		return "everybody may write into " + dir
+	case st.Uid != euid && st.Uid != 0 && st.Mode&group == 0:
+		return fmt.Sprintf("%s belongs to user %d", dir, st.Uid)
+	case unix.Access(dir, unix.W_OK|unix.X_OK) != nil:
+		return "this user may not write into " + dir
+	}
+	return ""
+}

@@ -1,0 +1,97 @@
+package reach
+
+import (
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"exnet/directsockets/status"
+)
+
+// A Go program listens, in which there is no library.
+func TestTryFindsTheListener(t *testing.T) {
+	for _, network := range []string{"tcp4", "tcp6", "tcp"} {
+		address := map[string]string{"tcp4": "127.0.0.1:0", "tcp6": "[::1]:0", "tcp": ":0"}[network]
+		l, err := net.Listen(network, address)
+		if err != nil {
+			t.Skipf("cannot listen on %s: %v", address, err)
+		}
+		defer l.Close()
+		v, err := Try(t.Context(), strings.Replace(l.Addr().String(), "[::]", "127.0.0.1", 1), t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v.Upgrade || v.PID != os.Getpid() || v.UID != os.Getuid() || !strings.Contains(v.Why, "does not use the library") || !strings.Contains(v.Remedy, "exn-tun run") {
+			t.Errorf("%s: %+v", network, v)
+		}
+	}
+}
+
+func TestTryWithoutAListener(t *testing.T) {
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	l.Close()
+	if v, err := Try(t.Context(), address, "/run/exn"); err == nil || !strings.Contains(err.Error(), "refused") {
+		t.Errorf("got %+v, %v", v, err)
+	}
+}
+
+// What stands against an upgrade, one by one, with this process as the peer.
+func TestJudge(t *testing.T) {
+	ours := t.TempDir()
+	open, file := filepath.Join(ours, "open"), filepath.Join(ours, "file")
+	if err := os.Mkdir(open, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(open, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		peer   status.Process
+		fabric string
+		why    string // empty: it upgrades
+	}{
+		"good":            {status.Process{Fabric: ours}, ours, ""},
+		"by another name": {status.Process{Fabric: ours}, ours + "/./open/..", ""},
+		"none yet":        {status.Process{Fabric: ours + "/later"}, ours + "/later/", ""},
+		"another":         {status.Process{Fabric: t.TempDir()}, ours, "peer not in this fabric directory"},
+		"not there":       {status.Process{Fabric: ours}, ours + "/later", "peer not in this fabric directory"},
+		"no directory":    {status.Process{}, ours, "no fabric directory"},
+		"open to all":     {status.Process{Fabric: open}, open, "everybody may write"},
+		"a file":          {status.Process{Fabric: file}, file, "not a directory"},
+		"version":         {status.Process{Err: status.ErrVersion}, ours, "another version"},
+	} {
+		c.peer.PID, c.peer.Program = os.Getpid(), "peer"
+		v, err := judge(Verdict{PID: c.peer.PID, Program: "peer"}, c.peer, true, c.fabric)
+		if err != nil || v.Upgrade != (c.why == "") || !strings.Contains(v.Why, c.why) || !v.Upgrade && v.Remedy == "" {
+			t.Errorf("%s: %+v, %v", name, v, err)
+		}
+	}
+}
+
+func TestParse(t *testing.T) {
+	for text, want := range map[string]string{
+		"0100007F:1F90":                         "127.0.0.1:8080",
+		"00000000000000000000000001000000:0050": "[::1]:80",
+		"0000000000000000FFFF00000100007F:0050": "127.0.0.1:80",
+		"":                                      "", "0100007F": "", "01000:1": "", "xx00007F:1": "", "0100007F:10000": "",
+	} {
+		got, err := parse(text)
+		if want == "" {
+			if err == nil {
+				t.Errorf("%q: got %v", text, got)
+			}
+		} else if err != nil || got != netip.MustParseAddrPort(want) {
+			t.Errorf("%q: got %v, %v, want %s", text, got, err, want)
+		}
+	}
+}

@@ -1,0 +1,151 @@
+// Package status reads what programs that use libextds.so publish about their
+// connections: the memory of LANE.md, "Status".
+//
+//	processes, err := status.All()
+//	for _, s := range processes[0].Sockets { … }
+//
+// It is for showing. A record changes while it is read, so its numbers need not
+// agree with each other, and what a process says of itself nobody has checked:
+// the memory belongs to the program, which may write anything into it. So it is
+// never mapped but copied, once; each number is checked before it is used; and
+// text holds nothing that a terminal would obey. A process whose memory makes no
+// sense is listed with the reason, and does not keep others from being shown.
+//
+// Whoever may look at a process (ptrace(2), "access mode checking") sees its
+// connections: a user those of his own programs, root all.
+package status
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Process uses the library and has opened a TCP socket.
+type Process struct {
+	PID     int
+	Program string   // its name
+	Fabric  string   // its fabric directory, empty if it has none
+	Sockets []Socket // its TCP sockets, and those that it has passed to children
+	Err     error    // why there is no more to tell, nil mostly
+}
+
+// A Socket is a TCP socket of a process.
+type Socket struct {
+	State  State
+	Reason Reason // why it is on TCP, or was
+
+	// Local and Remote are not valid before the library has looked at the
+	// socket, and so is Inode, by which ss -e names it.
+	Local, Remote netip.AddrPort
+	Inode         uint64
+
+	ReadsLane, WritesLane bool  // whether bytes go by a lane now, per direction
+	TCP, VELO, RMA        Bytes // by the way that they took
+}
+
+// Bytes counts stream bytes.
+type Bytes struct {
+	Read    uint64 `json:"read"`
+	Written uint64 `json:"written"`
+}
+
+// Sum is the bytes of both directions.
+func (b Bytes) Sum() uint64 { return b.Read + b.Written }
+
+// memory is what /proc/PID/fd says that the status memory is.
+const memory = "/memfd:exn-ds-family"
+
+// All looks at every process that this one may look at.
+func All() ([]Process, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, fmt.Errorf("look for processes: %w; mount proc there", err)
+	}
+	var all []Process
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		if p, found := Of(pid); found {
+			all = append(all, p)
+		}
+	}
+	return all, nil
+}
+
+// Of looks at one process. Not found is one that does not use the library, has
+// opened no TCP socket, is gone, or may not be looked at.
+func Of(pid int) (p Process, found bool) {
+	dir := fmt.Sprintf("/proc/%d/fd", pid)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return Process{}, false
+	}
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		target, err := os.Readlink(path)
+		if err != nil || !strings.HasPrefix(target, memory) {
+			continue
+		}
+		p, err := open(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return Process{}, false // it has just ended
+		}
+		p.PID, p.Err = pid, err
+		if name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err == nil {
+			p.Program = harmless(name)
+		}
+		return p, true
+	}
+	return Process{}, false
+}
+
+// open reads the memory behind a descriptor of another process. That may have
+// been exchanged since its name was read, for a pipe or a device even, which
+// must not be opened: so it is looked at by a descriptor that opens nothing.
+func open(path string) (Process, error) {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return Process{}, fmt.Errorf("look at the status memory: %w", err)
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return Process{}, fmt.Errorf("look at the status memory: %w", err)
+	}
+	var on unix.Statfs_t
+	if err := unix.Fstatfs(fd, &on); err != nil {
+		return Process{}, fmt.Errorf("look at the status memory: %w", err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || on.Type != unix.TMPFS_MAGIC {
+		return Process{}, errors.New("its status memory is none: it is not a memory file")
+	}
+	f, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", fd))
+	if err != nil {
+		return Process{}, fmt.Errorf("open the status memory: %w", err)
+	}
+	defer f.Close()
+	return read(f, st.Size)
+}
+
+// harmless is text up to its first NUL or line end with everything replaced
+// that a terminal might obey.
+func harmless(b []byte) string {
+	s, _, _ := strings.Cut(string(b), "\x00")
+	s, _, _ = strings.Cut(s, "\n")
+	return strings.Map(func(r rune) rune {
+		if !strconv.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, s)
+}

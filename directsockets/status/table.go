@@ -1,0 +1,154 @@
+package status
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// The head, as LANE.md has it.
+const (
+	magic   = 0x3154415453445845 // "EXDSTAT1"
+	version = 2
+
+	headSize  = 4096
+	programAt = 256
+	fabricAt  = 272
+
+	// Where the offsets of a record's fields are, in this order.
+	fieldsAt = 32
+)
+
+// The fields of a record.
+const (
+	fieldState = iota
+	fieldReason
+	fieldTuple
+	fieldInode
+	fieldTCPRead
+	fieldTCPWritten
+	fieldLaneRead
+	fieldLaneWritten
+	fieldReadMode
+	fieldWriteMode
+	fieldRMARead
+	fieldRMAWritten
+	fields
+)
+
+// width is how many bytes a field has.
+var width = [fields]uint64{4, 4, 36, 8, 8, 8, 8, 8, 4, 4, 8, 8}
+
+// The limits of what is believed. A table of the library has 16384 records of
+// less than a KiB.
+const (
+	mostRecords    = 1 << 17
+	smallestRecord = 1 << 7
+	largestRecord  = 1 << 14
+)
+
+// ErrVersion is wrapped when a library of another version has written.
+var ErrVersion = errors.New("of another version")
+
+// A layout says where the records are, and where in a record the fields.
+type layout struct {
+	at, size, count uint64
+	field           [fields]uint64
+}
+
+// read copies out what a memory of size bytes says.
+func read(f *os.File, size int64) (Process, error) {
+	var head [headSize]byte
+	if _, err := f.ReadAt(head[:], 0); err != nil {
+		return Process{}, fmt.Errorf("read its status memory: %w", err)
+	}
+	l, err := layoutOf(&head, size)
+	if err != nil {
+		return Process{}, err
+	}
+	p := Process{Program: harmless(head[programAt:fabricAt]), Fabric: harmless(head[fabricAt:])}
+	// Most of the table was never used and is a hole in the file: skipped.
+	const batch = 64
+	records := make([]byte, batch*l.size)
+	for i := uint64(0); i < l.count; {
+		data, err := unix.Seek(int(f.Fd()), int64(l.at+i*l.size), unix.SEEK_DATA)
+		if errors.Is(err, unix.ENXIO) {
+			break // only holes from here
+		}
+		if err != nil {
+			return p, fmt.Errorf("read its status memory: %w", err)
+		}
+		i = (uint64(data) - l.at) / l.size // in which the data begins
+		n := min(batch, l.count-min(i, l.count))
+		b := records[:n*l.size]
+		if _, err := f.ReadAt(b, int64(l.at+i*l.size)); err != nil && !errors.Is(err, io.EOF) {
+			return p, fmt.Errorf("read its status memory: %w", err)
+		}
+		for ; len(b) > 0; b = b[l.size:] {
+			if s, used := l.socket(b); used {
+				p.Sockets = append(p.Sockets, s)
+			}
+		}
+		i += batch
+	}
+	return p, nil
+}
+
+// layoutOf checks a head. After that every record is inside the memory, and
+// every field inside its record.
+func layoutOf(head *[headSize]byte, size int64) (l layout, err error) {
+	u32 := func(at int) uint64 { return uint64(binary.NativeEndian.Uint32(head[at:])) }
+	if got := binary.NativeEndian.Uint64(head[0:]); got != magic {
+		return l, fmt.Errorf("its status memory begins with %#x instead of %#x", got, uint64(magic))
+	}
+	if got := u32(8); got != version {
+		return l, fmt.Errorf("its status memory is %w: %d instead of %d; use the libextds.so and exn-tun of one build", ErrVersion, got, version)
+	}
+	l = layout{at: binary.NativeEndian.Uint64(head[16:]), size: u32(24), count: u32(28)}
+	end := l.at + l.size*l.count // no overflow: checked next, and the factors have 32 bits
+	if l.at < headSize || l.at > 1<<40 || l.size < smallestRecord || l.size > largestRecord || l.count > mostRecords || end > uint64(size) {
+		return l, fmt.Errorf("its status memory of %d bytes has %d records of %d bytes at %d: makes no sense", size, l.count, l.size, l.at)
+	}
+	for i := range l.field {
+		l.field[i] = u32(fieldsAt + 4*i)
+		if l.field[i]+width[i] > l.size {
+			return l, fmt.Errorf("its status memory has field %d at %d of records of %d bytes: makes no sense", i, l.field[i], l.size)
+		}
+	}
+	return l, nil
+}
+
+// socket is what a record says. A free one is not used.
+func (l *layout) socket(record []byte) (s Socket, used bool) {
+	u32 := func(field int) uint32 { return binary.NativeEndian.Uint32(record[l.field[field]:]) }
+	u64 := func(field int) uint64 { return binary.NativeEndian.Uint64(record[l.field[field]:]) }
+	s.State, s.Reason = State(u32(fieldState)), Reason(u32(fieldReason))
+	if s.State == Free || s.State == Closed {
+		return s, false
+	}
+	tuple := record[l.field[fieldTuple]:][:width[fieldTuple]]
+	s.Local, s.Remote = end(tuple[0:16], tuple[32:34]), end(tuple[16:32], tuple[34:36])
+	s.Inode = u64(fieldInode)
+	s.ReadsLane, s.WritesLane = s.State == Lane && u32(fieldReadMode) == 1, s.State == Lane && u32(fieldWriteMode) == 1
+	s.TCP = Bytes{u64(fieldTCPRead), u64(fieldTCPWritten)}
+	s.RMA = Bytes{u64(fieldRMARead), u64(fieldRMAWritten)}
+	s.VELO = Bytes{rest(u64(fieldLaneRead), s.RMA.Read), rest(u64(fieldLaneWritten), s.RMA.Written)}
+	return s, true
+}
+
+// end is one end of a connection; not valid if it is not known yet.
+func end(address, port []byte) netip.AddrPort {
+	p := binary.BigEndian.Uint16(port)
+	if p == 0 {
+		return netip.AddrPort{}
+	}
+	return netip.AddrPortFrom(netip.AddrFrom16([16]byte(address)).Unmap(), p)
+}
+
+// rest is what is left of all: parts are counted at other moments than all.
+func rest(all, part uint64) uint64 { return all - min(all, part) }
