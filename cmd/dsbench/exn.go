@@ -1,0 +1,95 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"exnet/cmd/dsbench/exn0"
+	"exnet/cmd/dsbench/path"
+	"exnet/cmd/dsbench/report"
+)
+
+// exnCommand is `dsbench exn`.
+type exnCommand struct {
+	Quick  bool     `help:"Shorter runs and a shorter look at idle daemons: a first impression."`
+	JSON   bool     `name:"json" help:"Print one JSON object instead of a table."`
+	Runs   int      `default:"5" placeholder:"N" help:"Runs of each row over each path (5)."`
+	Test   []string `placeholder:"NAME" help:"Only these tests, separated by commas; tcp means tcp-1, tcp-2 and so on."`
+	Check  bool     `help:"Exit with 3 if a target is missed."`
+	Daemon string   `placeholder:"FILE" help:"The program exn-tun (beside dsbench, or in PATH)."`
+}
+
+// Help is the long text of --help.
+func (*exnCommand) Help() string {
+	return "Two programs exchange TCP and UDP through exn0, and in turn through a process that copies between two TUNs and through a veth pair, " +
+		"each in network namespaces of their own; nothing of the machine's network changes. It needs root. " +
+		"Shown are medians, their spread, the ratio to the reference, and whether the project's target is met.\n\n" +
+		"Tests: " + strings.Join(exn0.Tests(), ", ") + ".\n\n" + exitHelp
+}
+
+// Run measures and prints.
+func (c *exnCommand) Run(in *invocation) error {
+	daemon, err := findDaemon(c.Daemon)
+	if err != nil {
+		return usageError{err}
+	}
+	lead, follow, err := twoCPUs(nil)
+	if err != nil {
+		return usageError{err}
+	}
+	plan := exn0.Plan{Tests: c.Test, Runs: c.Runs, Quick: c.Quick, Daemon: daemon, CPUs: [2]int{lead, follow}}
+	if err := plan.Check(); err != nil {
+		return usageError{err}
+	}
+	ctx, stop := interruptible()
+	defer stop()
+
+	r := &report.Report{Machine: report.ThisMachine(append([]string{"dsbench"}, in.args...), nil)}
+	progress := report.NewProgress(in.stderr, plan.Takes())
+	err = plan.Run(ctx, r, progress)
+	progress.End()
+
+	print := r.WriteTable
+	if c.JSON {
+		print = r.WriteJSON
+	}
+	if err := print(in.stdout); err != nil {
+		return fmt.Errorf("print the report: %w", err)
+	}
+	return verdict(r, err, c.Check)
+}
+
+// findDaemon finds exn-tun: as given, beside this program, or in PATH.
+func findDaemon(given string) (string, error) {
+	const name = "exn-tun"
+	if given != "" {
+		if _, err := os.Stat(given); err != nil {
+			return "", fmt.Errorf("the program exn-tun: %w; give its path with --daemon", err)
+		}
+		return filepath.Abs(given)
+	}
+	if self, err := os.Executable(); err == nil {
+		if beside := filepath.Join(filepath.Dir(self), name); isFile(beside) {
+			return beside, nil
+		}
+	}
+	found, err := exec.LookPath(name)
+	if err != nil {
+		return "", fmt.Errorf("no program exn-tun beside this one or in PATH: run make, or give its path with --daemon")
+	}
+	return found, nil
+}
+
+func isFile(path string) bool {
+	st, err := os.Stat(path)
+	return err == nil && st.Mode().IsRegular()
+}
+
+// relayCommand is the hidden command that path.Relay runs.
+type relayCommand struct{}
+
+// Run copies packets until it is killed.
+func (*relayCommand) Run() error { return path.ServeRelay() }

@@ -1,0 +1,185 @@
+// Package path builds the networks that dsbench compares: two namespaces each
+// with an interface, joined by one of
+//
+//	veth    the kernel's own pair, the reference V
+//	relay   two TUNs and a process that copies between them, the reference R:
+//	        the least that any program behind a TUN can do
+//	exn0    exnet: two TUNs, two daemons, and shared memory between them
+//
+// Every path has namespaces of its own, so that all can stand side by side,
+// and costs nothing while no traffic runs on it.
+//
+// # The relay
+//
+// It is one process with two threads, one for each direction, that block in
+// read and then write, with buffers for the longest packets. The TUNs have the
+// virtio header with checksum offload and an MTU of 65,535, so that a packet
+// carries as much as a super-packet would; below that MTU also segmentation
+// offload, without which it would not be comparable.
+package path
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"exnet/cmd/dsbench/measure"
+	"exnet/exn/netns"
+)
+
+// A Path is a network of two nodes.
+type Path struct {
+	Name    string
+	Ends    [2]measure.NetEnd
+	Daemons []int // processes that carry the packets; none for veth
+
+	dir      string     // of exn0, for the fabric and for what its daemons say
+	ready    []net.Conn // where daemons say what they are up to
+	ns       [2]*netns.NS
+	programs []*program
+}
+
+// addresses are those of the two ends, the same on every path.
+var addresses = [2]netip.Prefix{
+	netip.MustParsePrefix("10.87.4.1/24"),
+	netip.MustParsePrefix("10.87.4.2/24"),
+}
+
+// third is the address of a program that joins the fabric of exn0 by itself.
+var third = netip.MustParseAddr("10.87.4.3")
+
+// links are the interfaces' names, one for each end. They differ because a
+// pair of veths is made in one namespace.
+var links = [2]string{"bench0", "bench1"}
+
+// newPath makes the namespaces of a path.
+func newPath(name string) (*Path, error) {
+	p := &Path{Name: name}
+	for i := range p.ns {
+		var err error
+		if p.ns[i], err = netns.New(); err != nil {
+			p.Close()
+			return nil, fmt.Errorf("path %s: %w", name, err)
+		}
+		p.Ends[i] = measure.NetEnd{NetNS: p.ns[i].String(), Addr: addresses[i].Addr()}
+	}
+	return p, nil
+}
+
+// end describes an end to package netns.
+func (p *Path) end(i, mtu int) netns.End {
+	return netns.End{NS: p.ns[i], Link: links[i], MTU: mtu, Addr: []string{addresses[i].String()}}
+}
+
+// Veth joins the two ends by a pair of virtual Ethernet interfaces.
+func Veth(mtu int) (*Path, error) {
+	p, err := newPath("veth")
+	if err != nil {
+		return nil, err
+	}
+	if err := netns.Veth(p.end(0, mtu), p.end(1, mtu)); err != nil {
+		p.Close()
+		return nil, fmt.Errorf("path %s: %w", p.Name, err)
+	}
+	return p, nil
+}
+
+// Close ends the daemons and lets the namespaces go.
+func (p *Path) Close() error {
+	var errs []error
+	for _, d := range p.programs {
+		errs = append(errs, d.end())
+	}
+	for _, l := range p.ready {
+		errs = append(errs, l.Close())
+	}
+	for _, ns := range p.ns {
+		if ns != nil {
+			errs = append(errs, ns.Close())
+		}
+	}
+	if p.dir != "" {
+		errs = append(errs, os.RemoveAll(p.dir)) // after the daemons have ended
+	}
+	return errors.Join(errs...)
+}
+
+// Broken says how a daemon has ended, nil while all run.
+func (p *Path) Broken() error {
+	for _, d := range p.programs {
+		select {
+		case <-d.ended:
+			return fmt.Errorf("path %s: %s", p.Name, d.how())
+		default:
+		}
+	}
+	return nil
+}
+
+// A program is a daemon of a path.
+type program struct {
+	cmd    *exec.Cmd
+	stderr *tail
+	ended  chan struct{}
+}
+
+// start starts a daemon in the namespace of an end.
+func (p *Path) start(i int, cmd *exec.Cmd) error {
+	d := &program{cmd: cmd, stderr: &tail{}, ended: make(chan struct{})}
+	cmd.Stderr = d.stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Pdeathsig: syscall.SIGKILL,
+		Setpgid:   true, // Ctrl-C is for dsbench, which then ends us in order
+	}
+	started := make(chan error, 1)
+	go func() {
+		// The death signal comes when the thread ends that started the process.
+		// Inside Do this goroutine owns its thread until the process is gone.
+		err := p.ns[i].Do(func() error {
+			if err := cmd.Start(); err != nil {
+				return err
+			}
+			started <- nil
+			cmd.Wait() // how it ended is in ProcessState
+			close(d.ended)
+			return nil
+		})
+		if err != nil {
+			started <- err
+		}
+	}()
+	if err := <-started; err != nil {
+		return fmt.Errorf("path %s: start %s: %w", p.Name, cmd.Path, err)
+	}
+	p.programs, p.Daemons = append(p.programs, d), append(p.Daemons, cmd.Process.Pid)
+	return nil
+}
+
+// patience is how long a daemon may take to end in order.
+const patience = 5 * time.Second
+
+func (d *program) end() error {
+	select {
+	case <-d.ended:
+		return nil
+	default:
+	}
+	d.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-d.ended:
+		return nil
+	case <-time.After(patience):
+		d.cmd.Process.Kill()
+		<-d.ended
+		return fmt.Errorf("%s did not end within %v", d.cmd.Path, patience)
+	}
+}
+
+func (d *program) how() string {
+	return fmt.Sprintf("%s (pid %d) ended: %v; it said: %s", d.cmd.Path, d.cmd.Process.Pid, d.cmd.ProcessState, d.stderr)
+}

@@ -1,0 +1,140 @@
+package report
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"exnet/cmd/dsbench/measure"
+)
+
+// A Report is what a command found out.
+type Report struct {
+	Rows     []Row     `json:"rows"`
+	Machine  Machine   `json:"machine"`
+	Partial  bool      `json:"partial,omitempty"`
+	Failures []Failure `json:"failures,omitempty"`
+}
+
+// A Failure is a test that gave no row.
+type Failure struct {
+	Test  string `json:"test"`
+	Error string `json:"error"`
+}
+
+// A Row is one point of a measurement; the package comment says more.
+type Row struct {
+	Test      string    `json:"test"`
+	Path      string    `json:"path"`
+	Size      int       `json:"size"`
+	Value     float64   `json:"value"`
+	Unit      Unit      `json:"unit"`
+	Reference *float64  `json:"reference"`
+	Ratio     *float64  `json:"ratio"`
+	Runs      []float64 `json:"runs"`
+
+	ReferenceRuns []float64 `json:"reference_runs,omitempty"`
+	What          string    `json:"what,omitempty"`
+	Against       string    `json:"against,omitempty"`
+	Note          string    `json:"note,omitempty"`
+	Disturbed     int       `json:"disturbed,omitempty"`
+	CoreToCore    float64   `json:"core_to_core,omitempty"`
+	Interval      []float64 `json:"interval,omitempty"`
+	Target        *Target   `json:"target,omitempty"`
+	Met           *bool     `json:"met,omitempty"`
+}
+
+// A Target is a bound of a row's value or ratio. One of the bounds is set.
+type Target struct {
+	Of      Quantity `json:"of"`
+	AtLeast *float64 `json:"at_least,omitempty"`
+	AtMost  *float64 `json:"at_most,omitempty"`
+}
+
+// A Quantity is what of a row a target bounds.
+type Quantity string
+
+// The quantities.
+const (
+	Value Quantity = "value"
+	Ratio Quantity = "ratio"
+
+	// RatioSurely is the end of the interval on the wrong side of the bound:
+	// such a target is met when chance hardly explains it.
+	RatioSurely Quantity = "ratio_surely"
+)
+
+// AtLeast is the target that q is bound or more.
+func AtLeast(q Quantity, bound float64) *Target { return &Target{Of: q, AtLeast: &bound} }
+
+// AtMost is the target that q is bound or less.
+func AtMost(q Quantity, bound float64) *Target { return &Target{Of: q, AtMost: &bound} }
+
+// Finish computes what follows from r's runs and target.
+func (r Row) Finish() Row {
+	r.Value = measure.Median(r.Runs)
+	if r.ReferenceRuns != nil {
+		reference := measure.Median(r.ReferenceRuns)
+		ratio := measure.Median(measure.Ratios(r.ReferenceRuns, r.Runs))
+		r.Reference, r.Ratio = &reference, &ratio
+		if low, high, ok := measure.MedianInterval(measure.Ratios(r.ReferenceRuns, r.Runs)); ok {
+			r.Interval = []float64{low, high}
+		}
+	}
+	r.Met = r.met()
+	return r
+}
+
+// met decides on the target; nil if there is none or nothing to decide on.
+func (r Row) met() *bool {
+	t := r.Target
+	if t == nil {
+		return nil
+	}
+	q := &r.Value
+	switch {
+	case t.Of == Ratio:
+		q = r.Ratio
+	case t.Of == RatioSurely && len(r.Interval) != 2:
+		return nil
+	case t.Of == RatioSurely && t.AtMost != nil:
+		q = &r.Interval[1]
+	case t.Of == RatioSurely:
+		q = &r.Interval[0]
+	}
+	if q == nil {
+		return nil
+	}
+	met := (t.AtLeast == nil || *q >= *t.AtLeast) && (t.AtMost == nil || *q <= *t.AtMost)
+	return &met
+}
+
+// Missed lists the rows whose target was not met.
+func (r *Report) Missed() []Row {
+	var missed []Row
+	for _, row := range r.Rows {
+		if row.Met != nil && !*row.Met {
+			missed = append(missed, row)
+		}
+	}
+	return missed
+}
+
+// Fail records that a test failed.
+func (r *Report) Fail(test string, err error) {
+	r.Partial = true
+	r.Failures = append(r.Failures, Failure{test, err.Error()})
+}
+
+// WriteJSON writes the object of the package comment.
+func (r *Report) WriteJSON(w io.Writer) error {
+	if r.Rows == nil {
+		r.Rows = []Row{} // [], not null
+	}
+	b, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return fmt.Errorf("report: %w", err) // a NaN or infinity
+	}
+	_, err = w.Write(append(b, '\n'))
+	return err
+}

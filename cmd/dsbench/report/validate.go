@@ -1,0 +1,86 @@
+package report
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"exnet/cmd/dsbench/measure"
+)
+
+// always are the fields that every row has.
+var always = []string{"test", "path", "size", "value", "unit", "reference", "ratio", "runs"}
+
+// Validate checks that data is one JSON object of the schema in the package
+// comment, and that its numbers agree with each other.
+func Validate(data []byte) error {
+	var raw struct {
+		Rows    []map[string]json.RawMessage `json:"rows"`
+		Machine map[string]json.RawMessage   `json:"machine"`
+	}
+	if err := json.Unmarshal(data, &raw); err != nil {
+		return fmt.Errorf("report: not the JSON object of a report: %w", err)
+	}
+	if raw.Rows == nil || raw.Machine == nil {
+		return errors.New(`report: "rows" or "machine" is missing`)
+	}
+	for i, row := range raw.Rows {
+		for _, field := range always {
+			if _, ok := row[field]; !ok {
+				return fmt.Errorf("report: row %d: %q is missing", i, field)
+			}
+		}
+	}
+	var r Report
+	if err := json.Unmarshal(data, &r); err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	if len(r.Failures) > 0 && !r.Partial {
+		return errors.New("report: failures in a report that is not partial")
+	}
+	for i, row := range r.Rows {
+		if err := row.validate(); err != nil {
+			return fmt.Errorf("report: row %d (%s): %w", i, row.name(), err)
+		}
+	}
+	return nil
+}
+
+func (r Row) validate() error {
+	switch {
+	case r.Test == "" || r.Path == "" || r.Size < 0:
+		return errors.New("test or path is empty, or size negative")
+	case !r.Unit.valid():
+		return fmt.Errorf("unknown unit %q", r.Unit)
+	case len(r.Runs) == 0:
+		return errors.New("no runs")
+	case (r.Reference == nil) != (r.Ratio == nil) || (r.Reference == nil) != (r.ReferenceRuns == nil):
+		return errors.New("reference, ratio and reference_runs go together")
+	case r.ReferenceRuns != nil && len(r.ReferenceRuns) != len(r.Runs):
+		return errors.New("runs and reference_runs are not pairs")
+	}
+	if t := r.Target; t != nil {
+		if t.Of != Value && t.Of != Ratio && t.Of != RatioSurely || (t.AtLeast == nil) == (t.AtMost == nil) {
+			return errors.New("a target bounds value, ratio or ratio_surely, at_least or at_most")
+		}
+	}
+	want := r.Finish()
+	if !near(r.Value, want.Value) {
+		return fmt.Errorf("value %v is not the median %v of its runs", r.Value, measure.Median(r.Runs))
+	}
+	if r.Ratio != nil && (!near(*r.Reference, *want.Reference) || !near(*r.Ratio, *want.Ratio)) {
+		return fmt.Errorf("reference %v or ratio %v does not follow from the runs", *r.Reference, *r.Ratio)
+	}
+	if !slices.EqualFunc(r.Interval, want.Interval, near) {
+		return fmt.Errorf("interval %v does not follow from the runs: want %v", r.Interval, want.Interval)
+	}
+	if (r.Met == nil) != (want.Met == nil) || r.Met != nil && *r.Met != *want.Met {
+		return errors.New("met does not follow from the target")
+	}
+	return nil
+}
+
+// near allows for a decimal representation with fewer digits.
+func near(a, b float64) bool { return math.Abs(a-b) <= 1e-9*max(math.Abs(a), math.Abs(b)) }

@@ -1,0 +1,57 @@
+package traffic
+
+import (
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// A stream notices a byte that is wrong, lost or doubled where it looks.
+func TestReceiveChecks(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil func([]byte) []byte
+		ok    bool
+	}{
+		"good":         {func(b []byte) []byte { return b }, true},
+		"wrong first":  {func(b []byte) []byte { b[0]++; return b }, false},
+		"wrong last":   {func(b []byte) []byte { b[len(b)-1]++; return b }, false},
+		"lost":         {func(b []byte) []byte { return append(b[:100:100], b[101:]...) }, false},
+		"doubled":      {func(b []byte) []byte { return append(b[:100:100], b[99:]...) }, false},
+		"from earlier": {func([]byte) []byte { return append([]byte(nil), pattern[:5000]...) }, false},
+	} {
+		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &stream{buf: make([]byte, block)}
+		f := &flow{fd: pair[1], at: 7*period + 1000}
+		sent := c.spoil(append([]byte(nil), pattern[1000:6000]...))
+		if _, err := unix.Write(pair[0], sent); err != nil {
+			t.Fatal(err)
+		}
+		err = s.receive(f)
+		if (err == nil) != c.ok || err != nil && !strings.Contains(err.Error(), "wrong data") {
+			t.Errorf("%s: %v", name, err)
+		}
+		unix.Close(pair[0])
+		unix.Close(pair[1])
+	}
+}
+
+// The pattern repeats only after a whole period, whose length no packet divides.
+func TestPattern(t *testing.T) {
+	for at := range block {
+		if pattern[at] != pattern[at+period] {
+			t.Fatalf("byte %d differs a period later", at)
+		}
+	}
+	seen := map[string]int{}
+	for at := 0; at < period; at += 97 {
+		k := string(pattern[at : at+16])
+		if was, found := seen[k]; found {
+			t.Fatalf("the 16 bytes at %d are those at %d", at, was)
+		}
+		seen[k] = at
+	}
+}

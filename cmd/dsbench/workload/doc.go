@@ -1,0 +1,44 @@
+// Package workload measures real programs that talk TCP over loopback, in turn
+// without and with libextds.so preloaded. It is `dsbench ds --preload`, which
+// looks at the library itself, and `dsbench apps`, which looks at servers.
+//
+//	stream            iperf3, one stream
+//	ping-polling      sockperf, 64 bytes, the sides on two CPUs
+//	ping-asleep       the same, one request a millisecond
+//	ping-one-cpu      round trips with both sides on one CPU
+//	short-calls       system calls of connections too short to upgrade
+//	short-time        their time, on one CPU
+//	plain-calls       system calls of a long connection to a program without the library
+//	plain-time        their time, on one CPU
+//	start-…           what preloading adds to the start of a program
+//
+//	redis-get         redis-benchmark, 50 clients and one
+//	redis-cpu         CPU time of both sides per request
+//	redis-one-cpu     50 clients, all on one CPU
+//	redis-idle        CPU time while upgraded connections have nothing to do
+//	redis-connect     a connection for each request
+//	nginx             wrk, 50 connections, by size of the file
+//	nginx-connect     ab, a connection for each request
+//	memcached         memcaslap, 50 connections
+//
+// # Theory of operation
+//
+// The programs are Debian's (package debroot), so that everybody measures the
+// same. A run is a server of its own, on a port below those that the kernel
+// gives to clients, and a client that says itself how fast it was. Runs alternate,
+// plain, library, plain, library, each pair in a private fabric directory; a run
+// with the library that ought to upgrade is looked at on the way by what the
+// processes publish (directsockets/status), and it is noted in the row when no
+// connection was on a lane.
+//
+// Where it is not said otherwise the kernel puts the processes where it likes.
+// Counts are chosen by a first run of each side such that runs take about the
+// same time; that run is the warm-up.
+//
+// What must be equal is measured in pairs pinned to one CPU, where neither side
+// has to be woken on another and one of them always runs: there the CPU time of
+// both is the time that it takes, and other programs do not count. It is judged by
+// the 95 % interval of the ratio.
+// System calls are counted by strace as the difference between a run of 2N and
+// one of N operations, so that what a program does to start does not count.
+package workload

@@ -1,0 +1,252 @@
+package workload
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"exnet/cmd/dsbench/report"
+)
+
+// programTests are those of `dsbench apps`. The targets are the project's.
+func (p Plan) programTests() []test {
+	redis := []string{"redis-server", "redis-tools"}
+	nginx := []string{"nginx-light", "wrk", "apache2-utils"}
+	get := func(clients int, flags ...string) func(context.Context, *arena, int) (outcome, error) {
+		return redisBenchmark("", append([]string{"-c", strconv.Itoa(clients)}, flags...)...)
+	}
+	rate := report.MessagesPerSec
+	return []test{
+		{name: "redis-get", unit: rate, what: "redis-benchmark GET, 50 clients", target: report.AtLeast(report.Ratio, 15),
+			packages: redis, upgrades: true, counted: true, run: get(50)},
+		{name: "redis-get-one", unit: rate, what: "redis-benchmark GET, one client", target: report.AtLeast(report.Ratio, 30),
+			packages: redis, upgrades: true, counted: true, run: get(1)},
+		{name: "redis-cpu", unit: report.Nanoseconds, what: "CPU time of server and clients per request, 50 clients", target: report.AtMost(report.Ratio, 0.15),
+			packages: redis, upgrades: true, counted: true, run: cpuPerRequest(get(50))},
+		{name: "redis-one-cpu", unit: rate, what: "redis-benchmark GET, 50 clients, all on one CPU", target: report.AtLeast(report.Ratio, 5),
+			packages: redis, upgrades: true, counted: true, run: redisBenchmark(p.firstCPU(), "-c", "50")},
+		{name: "redis-idle", unit: report.PercentOfCPU, what: "CPU time of server and client while their upgraded connection has nothing to do, of one CPU",
+			target: report.AtMost(report.Value, 0.1), packages: redis, alone: idle},
+		{name: "redis-connect", unit: rate, what: "redis-benchmark GET, 50 clients, a connection for each request", target: report.AtLeast(report.Ratio, 0.97),
+			packages: redis, counted: true, run: get(50, "-k", "0")},
+		{name: "nginx", size: 1 << 10, unit: rate, what: "wrk, 50 connections, two workers", target: report.AtLeast(report.Ratio, 4),
+			packages: nginx, upgrades: true, run: wrk(1 << 10)},
+		{name: "nginx", size: 100 << 10, unit: rate, what: "wrk, 50 connections, two workers", target: report.AtLeast(report.Ratio, 4),
+			packages: nginx, upgrades: true, run: wrk(100 << 10)},
+		{name: "nginx-connect", size: 1 << 10, unit: rate, what: "ab, 8 at once, a connection for each request", target: report.AtLeast(report.Ratio, 0.97),
+			packages: nginx, counted: true, run: ab(1 << 10)},
+		{name: "memcached", unit: rate, what: "memcaslap, 50 connections, one thread on each side", target: report.AtLeast(report.Ratio, 5),
+			packages: []string{"memcached", "libmemcached-tools"}, upgrades: true, counted: true, run: memcached},
+	}
+}
+
+// redis starts a server.
+func (a *arena) redis(ctx context.Context) (port int, err error) {
+	port = freePort()
+	_, err = a.serve(ctx, port, "redis-server", "--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--save", "", "--dir", a.dir)
+	return port, err
+}
+
+func redisBenchmark(cpus string, flags ...string) func(context.Context, *arena, int) (outcome, error) {
+	return func(ctx context.Context, a *arena, n int) (o outcome, err error) {
+		a.serverCPUs, a.clientCPUs = cpus, cpus
+		port, err := a.redis(ctx)
+		if err != nil {
+			return o, err
+		}
+		text, err := a.run(ctx, append([]string{"redis-benchmark", "-p", strconv.Itoa(port), "--csv", "-t", "get", "-n", strconv.Itoa(n)}, flags...)...)
+		if err != nil {
+			return o, err
+		}
+		o.rate, err = number(text, `"GET","([\d.]+)"`)
+		o.value = o.rate
+		return o, err
+	}
+}
+
+// cpuPerRequest makes the CPU time per request of a test the value. It is counted
+// from the start of the programs to their end; runs are long.
+func cpuPerRequest(run func(context.Context, *arena, int) (outcome, error)) func(context.Context, *arena, int) (outcome, error) {
+	return func(ctx context.Context, a *arena, n int) (outcome, error) {
+		o, err := run(ctx, a, n)
+		a.close()
+		o.value = float64(a.cpu) / float64(n)
+		return o, err
+	}
+}
+
+// idle upgrades a connection, leaves it alone, and counts CPU time meanwhile.
+func idle(ctx context.Context, b *bench, _ *test, row *report.Row) error {
+	quiet := 5 * time.Second
+	if b.Quick {
+		quiet = time.Second
+	}
+	dir, err := os.MkdirTemp("", "dsbench-")
+	if err != nil {
+		return fmt.Errorf("make a private directory: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	a := &arena{bench: b, dir: dir, server: true, client: true}
+	defer a.close()
+	port, err := a.redis(ctx)
+	if err != nil {
+		return err
+	}
+	// It reads its commands from a pipe that says nothing more after a while.
+	cmd := a.command(ctx, true, "", []string{"redis-cli", "-p", strconv.Itoa(port)})
+	commands, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start redis-cli: %w", err)
+	}
+	defer cmd.Wait() // it ends with its input
+	defer commands.Close()
+	for deadline := time.Now().Add(patience); !a.lanes(); time.Sleep(50 * time.Millisecond) {
+		if _, err := commands.Write([]byte(strings.Repeat("ping\n", 20))); err != nil {
+			return fmt.Errorf("redis-cli ended: %w", err)
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("the connection does not upgrade")
+		}
+	}
+	pids := []int{a.running[0].cmd.Process.Pid, cmd.Process.Pid}
+	time.Sleep(200 * time.Millisecond) // the last answers
+	for range b.Runs {
+		before, err := scheduled(pids)
+		if err != nil {
+			return err
+		}
+		begin := time.Now()
+		select {
+		case <-time.After(quiet / time.Duration(b.Runs)):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		after, err := scheduled(pids)
+		if err != nil {
+			return err
+		}
+		row.Runs = append(row.Runs, 100*float64(after-before)/float64(time.Since(begin)))
+	}
+	row.Note = "redis-server does its own housekeeping ten times a second, which is in it"
+	return nil
+}
+
+// scheduled is how long the threads of processes have been on a CPU.
+func scheduled(pids []int) (sum time.Duration, err error) {
+	for _, pid := range pids {
+		stats, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid)) // the pattern is good
+		for _, path := range stats {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				return 0, fmt.Errorf("CPU time of process %d: %w", pid, err)
+			}
+			var ns int64
+			if _, err := fmt.Sscan(string(text), &ns); err != nil {
+				return 0, fmt.Errorf("CPU time in %s: %w", path, err)
+			}
+			sum += time.Duration(ns)
+		}
+	}
+	return sum, nil
+}
+
+const nginxConfiguration = `daemon off;
+worker_processes 2;
+pid %[1]s/nginx.pid;
+error_log stderr crit;
+events { worker_connections 1024; }
+http {
+	access_log off;
+	sendfile on;
+	keepalive_requests 100000000;
+	client_body_temp_path %[1]s/body;
+	proxy_temp_path %[1]s/proxy;
+	fastcgi_temp_path %[1]s/fastcgi;
+	uwsgi_temp_path %[1]s/uwsgi;
+	scgi_temp_path %[1]s/scgi;
+	server {
+		listen 127.0.0.1:%[2]d backlog=4096;
+		root %[1]s;
+	}
+}
+`
+
+// nginx starts a server with a file of a size.
+func (a *arena) nginx(ctx context.Context, size int) (url string, err error) {
+	port := freePort()
+	configuration := fmt.Sprintf(nginxConfiguration, a.dir, port)
+	if os.Geteuid() == 0 {
+		configuration = "user root;\n" + configuration // its workers must reach the directory
+	}
+	path, err := a.write("nginx.conf", []byte(configuration))
+	if err != nil {
+		return "", err
+	}
+	if _, err := a.write("file", make([]byte, size)); err != nil {
+		return "", err
+	}
+	_, err = a.serve(ctx, port, "nginx", "-p", a.dir, "-c", path, "-e", "stderr")
+	return fmt.Sprintf("http://127.0.0.1:%d/file", port), err
+}
+
+func wrk(size int) func(context.Context, *arena, int) (outcome, error) {
+	return func(ctx context.Context, a *arena, _ int) (o outcome, err error) {
+		url, err := a.nginx(ctx, size)
+		if err != nil {
+			return o, err
+		}
+		text, err := a.run(ctx, "wrk", "-t", "1", "-c", "50", "-d", "1", url)
+		if err != nil {
+			return o, err
+		}
+		if strings.Contains(string(text), "errors") || strings.Contains(string(text), "Non-2xx") {
+			return o, fmt.Errorf("wrk had errors: %s", text)
+		}
+		o.value, err = number(text, `Requests/sec:\s+([\d.]+)`)
+		return o, err
+	}
+}
+
+func ab(size int) func(context.Context, *arena, int) (outcome, error) {
+	return func(ctx context.Context, a *arena, n int) (o outcome, err error) {
+		url, err := a.nginx(ctx, size)
+		if err != nil {
+			return o, err
+		}
+		text, err := a.run(ctx, "ab", "-q", "-c", "8", "-n", strconv.Itoa(n), url)
+		if err != nil {
+			return o, err
+		}
+		if failed, err := number(text, `Failed requests:\s+(\d+)`); err != nil || failed > 0 {
+			return o, fmt.Errorf("ab had failed requests: %s", text)
+		}
+		o.rate, err = number(text, `Requests per second:\s+([\d.]+)`)
+		o.value = o.rate
+		return o, err
+	}
+}
+
+func memcached(ctx context.Context, a *arena, n int) (o outcome, err error) {
+	port := freePort()
+	command := []string{"memcached", "-l", "127.0.0.1", "-p", strconv.Itoa(port), "-U", "0", "-t", "1", "-m", "256"}
+	if os.Geteuid() == 0 {
+		command = append(command, "-u", "root")
+	}
+	if _, err := a.serve(ctx, port, command...); err != nil {
+		return o, err
+	}
+	text, err := a.run(ctx, "memcaslap", "-s", "127.0.0.1:"+strconv.Itoa(port), "-c", "50", "-T", "1", "-x", strconv.Itoa(n))
+	if err != nil {
+		return o, err
+	}
+	o.rate, err = number(text, `TPS: ([\d.]+)`)
+	o.value = o.rate
+	return o, err
+}
