@@ -1,0 +1,92 @@
+package apps_test
+
+import (
+	"bytes"
+	"encoding/xml"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"exnet/test/debroot"
+	"exnet/test/ds"
+)
+
+// CPython's own tests of what stands on sockets. Both ends are mostly threads of
+// one process. Connections go to lanes after their first call, since most of the
+// tests make only a few.
+func TestCPython(t *testing.T) {
+	ds.Experiment(t)
+	if testing.Short() {
+		t.Skip("takes minutes: CPython's tests wait for many timeouts")
+	}
+	root := debroot.Need(t, "python3", "libpython3.11-testsuite")
+	for _, name := range []string{"test_socket", "test_httplib", "test_ftplib", "test_selectors", "test_asyncore"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // they sleep most of the time
+			compare(t, scenario{root: root, settings: []string{"EXN_DS_CALLS=1"}, play: func(s *stage) string {
+				results := filepath.Join(s.dir, "results.xml")
+				os.Remove(results)
+				// Its temporary directory is the scenario's, and it must not look for the
+				// network. That it fails is no news: which tests fail is compared.
+				cmd := s.command(s.client, "python3", "-m", "test", "-i", "*VSOCK*", "--tempdir", s.dir, "--junit-xml", results, name)
+				var buffer bytes.Buffer
+				cmd.Stdout, cmd.Stderr = &buffer, &buffer
+				if err := cmd.Start(); err != nil {
+					s.Fatal(err)
+				}
+				s.watch.follow(cmd.Process.Pid)
+				err, out := cmd.Wait(), buffer.Bytes()
+				text, readErr := os.ReadFile(results)
+				if readErr != nil {
+					s.Fatalf("%v: %v\n%.4000s", err, readErr, out)
+				}
+				failed, ran, err := failures(text)
+				if err != nil {
+					s.Fatal(err)
+				}
+				s.Logf("%d tests, %d fail", ran, len(failed))
+				if len(failed) > 0 && len(s.client) > 0 {
+					s.Logf("%.8000s", out)
+				}
+				return fmt.Sprintf("%s\n%d ran", strings.Join(failed, "\n"), ran)
+			}})
+		})
+	}
+}
+
+// failures lists the tests that failed in a report of regrtest.
+func failures(text []byte) (failed []string, ran int, err error) {
+	type testcase struct {
+		Name    string        `xml:"name,attr"`
+		Failure *xml.CharData `xml:"failure"`
+		Error   *xml.CharData `xml:"error"`
+	}
+	var report struct {
+		Suites []struct {
+			Suites []struct {
+				Cases []testcase `xml:"testcase"`
+			} `xml:"testsuite"`
+			Cases []testcase `xml:"testcase"`
+		} `xml:"testsuite"`
+	}
+	if err := xml.Unmarshal(text, &report); err != nil {
+		return nil, 0, fmt.Errorf("read regrtest's report: %w", err)
+	}
+	for _, outer := range report.Suites {
+		cases := outer.Cases
+		for _, inner := range outer.Suites {
+			cases = append(cases, inner.Cases...)
+		}
+		for _, c := range cases {
+			ran++
+			if c.Failure != nil || c.Error != nil {
+				failed = append(failed, c.Name)
+			}
+		}
+	}
+	slices.Sort(failed)
+	return failed, ran, nil
+}

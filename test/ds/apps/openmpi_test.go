@@ -1,0 +1,30 @@
+package apps_test
+
+import (
+	"testing"
+
+	"exnet/test/debroot"
+	"exnet/test/ds"
+)
+
+// Open MPI over its TCP transport, whose ranks connect to each other in both
+// directions at once. The server is rank 0, the client rank 1.
+func TestOpenMPI(t *testing.T) {
+	ds.Experiment(t)
+	root := debroot.Need(t, "openmpi-bin", "python3-mpi4py")
+	rounds := "200"
+	if ds.Long() {
+		rounds = "20000"
+	}
+	compare(t, scenario{root: root, lanes: true, play: func(s *stage) string {
+		rank := func(env []string) []string {
+			return append(append([]string{"-np", "1", "env"}, env...), "python3", testdata(t, "mpi.py"), rounds)
+		}
+		args := []string{"--allow-run-as-root", "--oversubscribe", "--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo",
+			"--mca", "oob_tcp_if_include", "lo"}
+		args = append(append(append(args, rank(s.server)...), ":"), rank(s.client)...)
+		plain := *s
+		plain.client = nil // mpirun itself
+		return string(plain.run(nil, "mpirun.openmpi", args...))
+	}})
+}

@@ -1,0 +1,80 @@
+package apps_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"exnet/test/debroot"
+	"exnet/test/ds"
+)
+
+// nobody is as whom PostgreSQL runs, which refuses to run as root.
+const nobody = 65534
+
+// PostgreSQL forks for each connection. Its balances tell whether each
+// transaction came exactly once; a large table goes out and in by COPY.
+func TestPostgres(t *testing.T) {
+	ds.Experiment(t)
+	root := debroot.Need(t, "postgresql")
+	transactions, rows := 50, 50_000 // of about 100 bytes
+	if ds.Long() {
+		transactions, rows = 5000, 10_000_000
+	}
+	try := 0
+	compare(t, scenario{root: root, lanes: true, user: nobody, play: func(s *stage) string {
+		try++
+		port := freePort()
+		number := strconv.Itoa(port)
+		data := filepath.Join(s.dir, fmt.Sprintf("data%d", try))
+		// Debian has its programs below the version.
+		const run = `program=$1; shift; exec /usr/lib/postgresql/*/bin/$program "$@"`
+		pg := func(program string, args ...string) []string {
+			return append([]string{"-c", run, "sh", program}, args...)
+		}
+		if out, err := s.command(nil, "sh", pg("initdb", "-D", data, "-A", "trust", "-U", "nobody", "--no-sync", "--locale=C", "-E", "UTF8")...).CombinedOutput(); err != nil {
+			s.Fatalf("initdb: %v\n%s", err, out)
+		}
+		s.serve(port, "sh", pg("postgres", "-D", data, "-p", number, "-k", "", "-c", "listen_addresses=127.0.0.1", "-c", "fsync=off", "-c", "max_wal_size=4GB")...)
+		client := func(input []byte, program string, args ...string) []byte {
+			return s.run(input, "sh", pg(program, append([]string{"-h", "127.0.0.1", "-p", number, "-U", "nobody"}, args...)...)...)
+		}
+		sql := func(text string) []byte { return client(nil, "psql", "-qAtd", "postgres", "-c", text) }
+		for begin := 0; len(client(nil, "pg_isready")) > 0 && begin < 200; begin++ {
+			if bytes.Contains(client(nil, "pg_isready"), []byte("accepting")) {
+				break
+			}
+		}
+
+		var out strings.Builder
+		client(nil, "pgbench", "-i", "-q", "-s", "1", "postgres")
+		for _, load := range [][]string{
+			{"-c", "8", "-j", "2"},
+			{"-c", "8", "-j", "2", "-M", "prepared"},
+			{"-c", "4", "-j", "1", "-C"}, // a connection for each transaction
+			{"-c", "8", "-j", "2", "-S"}, // reads only
+		} {
+			text := client(nil, "pgbench", append([]string{"-n", "-t", strconv.Itoa(transactions)}, append(load, "postgres")...)...)
+			if !bytes.Contains(text, []byte("number of failed transactions: 0")) {
+				s.Errorf("pgbench %v:\n%s", load, text)
+			}
+		}
+		fmt.Fprintf(&out, "transactions: %s", sql("select count(*) from pgbench_history"))
+		fmt.Fprintf(&out, "balanced: %s", sql("select (select sum(abalance) from pgbench_accounts) = (select sum(delta) from pgbench_history) and "+
+			"(select sum(bbalance) from pgbench_branches) = (select sum(tbalance) from pgbench_tellers)"))
+
+		sql(fmt.Sprintf("create table big as select i, md5(i::text) a, repeat(md5((i*7)::text), 2) b from generate_series(1, %d) i", rows))
+		table := sql("copy (select * from big order by i) to stdout")
+		fmt.Fprintf(&out, "out: %d bytes, %x\n", len(table), sha256.Sum256(table))
+		sql("create table again (like big)")
+		client(table, "psql", "-qAtd", "postgres", "-c", "copy again from stdin")
+		fmt.Fprintf(&out, "in: %s", sql("select count(*), bool_and(a = md5(i::text)), count(distinct i) from again"))
+		// An error on the way and a cancelled query leave the connection usable.
+		fmt.Fprintf(&out, "after errors: %s", client([]byte("select 1/0;\nset statement_timeout = 50;\nselect pg_sleep(9);\nselect 'well';\n"), "psql", "-qAtd", "postgres"))
+		return out.String()
+	}})
+}

@@ -1,0 +1,70 @@
+package apps_test
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"exnet/test/ds"
+)
+
+// SWI-1: preloaded into programs that have no connections, nothing changes.
+func TestPreloadedInto(t *testing.T) {
+	library := ds.Library(t)
+	dir := t.TempDir()
+	source := filepath.Join(dir, "x.c")
+	if err := os.WriteFile(source, []byte("int main(void) { return 42; }\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for name, command := range map[string][]string{
+		"ls":      {"ls", "-l", "/usr/bin/"},
+		"bash":    {"bash", "-c", "echo $((6*7)); (echo sub; exit 3); echo $?; for i in 1 2 3; do echo $i | cat; done; exec 5</etc/passwd; head -1 <&5; exit 7"},
+		"gcc":     {"sh", "-c", "gcc -O2 -o " + dir + "/x " + source + " && " + dir + "/x; echo $?"},
+		"git":     {"sh", "-c", "cd " + dir + " && git init -q repo$$ && cd repo$$ && git -c user.name=x -c user.email=x commit -q --allow-empty -m x && git log --format=%s && git fsck"},
+		"python3": {"python3", "-c", "import subprocess,threading,os,select,tempfile; print(subprocess.check_output(['echo','x'])); r,w=os.pipe(); os.write(w,b'ab'); print(select.select([r],[],[],0)[0]==[r], os.read(r,9)); t=threading.Thread(target=print,args=(1,)); t.start(); t.join(); p=os.fork(); print(os.waitpid(p,0)[1]) if p else os._exit(5)"},
+		"java":    {"java", "-version"},
+		"apt-get": {"apt-get", "--version"},
+		"missing": {"sh", "-c", "no-such-program; echo $?"},
+		"closed":  {"sh", "-c", "exec 3<&- 4<&-; ls <&- >/dev/null; echo $?; cat <&- ; echo $?"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			program, err := exec.LookPath(command[0])
+			if err != nil {
+				t.Skipf("no %s on this machine", command[0])
+			}
+			fabric := ds.Fabric(t)
+			run := func(env []string) (string, int) {
+				cmd := exec.CommandContext(t.Context(), program, command[1:]...)
+				cmd.Env = append(append(os.Environ(), "LC_ALL=C"), env...)
+				var out bytes.Buffer
+				cmd.Stdout, cmd.Stderr = &out, &out
+				_ = cmd.Run() // the exit code is part of the result
+				return out.String(), cmd.ProcessState.ExitCode()
+			}
+			want, wantCode := run(nil)
+			got, code := run(ds.Preload(library, fabric))
+			if got != want || code != wantCode {
+				t.Errorf("with the library exit code %d and\n%.2000s\nwithout %d and\n%.2000s", code, got, wantCode, want)
+			}
+			left, err := os.ReadDir(fabric)
+			if err != nil || len(left) > 0 {
+				t.Errorf("left in the fabric directory: %v %v", left, err)
+			}
+		})
+	}
+}
+
+// Somebody else's preloaded library stays at work beside ours.
+func TestPreloadBesideAnother(t *testing.T) {
+	library := ds.Library(t)
+	other := ds.Build(t, "broken.so", []string{"-shared", "-fPIC"}, "broken.c")
+	for _, order := range [][]string{{library, other}, {other, library}} {
+		cmd := exec.CommandContext(t.Context(), "bash", "-c", "ls / | sort | head -3; echo $?")
+		cmd.Env = append(os.Environ(), append(ds.Preload(library, ds.Fabric(t)), "LD_PRELOAD="+order[0]+":"+order[1])...)
+		if out, err := cmd.CombinedOutput(); err != nil || !bytes.HasSuffix(out, []byte("\n0\n")) {
+			t.Errorf("%v: %v\n%s", order, err, out)
+		}
+	}
+}

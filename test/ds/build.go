@@ -1,0 +1,84 @@
+package ds
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// root is the directory of the module.
+func root() string {
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Join(filepath.Dir(file), "..", "..")
+}
+
+// building keeps parallel tests from compiling the same at once.
+var building sync.Mutex
+
+// Build compiles sources of ccode into a program, or a shared object when flags
+// say so, and returns its path. What was built of the same sources with the
+// same flags is used again.
+func Build(t testing.TB, name string, flags []string, sources ...string) string {
+	t.Helper()
+	gcc, err := exec.LookPath("gcc")
+	if err != nil {
+		t.Skip("no gcc: the programs of this test are in C (install gcc and libc6-dev)")
+	}
+	dir := filepath.Join(root(), "test", "ds", "ccode")
+	args := []string{"-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-I", dir}
+	args = append(args, flags...)
+
+	key := sha256.New()
+	headers, _ := filepath.Glob(filepath.Join(dir, "*.h"))
+	fmt.Fprintln(key, args)
+	var paths []string
+	for _, s := range sources {
+		if !filepath.IsAbs(s) {
+			s = filepath.Join(dir, s)
+		}
+		paths = append(paths, s)
+	}
+	for _, path := range append(headers, paths...) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintln(key, path, len(text))
+		key.Write(text)
+	}
+	out := filepath.Join(cache(t), name+"-"+hex.EncodeToString(key.Sum(nil)[:8]))
+	if _, err := os.Stat(out); err == nil {
+		return out
+	}
+	building.Lock()
+	defer building.Unlock()
+	if _, err := os.Stat(out); err == nil {
+		return out
+	}
+	// Packages are tested at once: each writes a file of its own and renames it.
+	temp := fmt.Sprintf("%s.%d", out, os.Getpid())
+	cmd := exec.Command(gcc, append(append(args, paths...), "-o", temp)...)
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", strings.Join(cmd.Args, " "), err, text)
+	}
+	if err := os.Rename(temp, out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// cache is where built programs are kept between runs.
+func cache(t testing.TB) string {
+	dir := filepath.Join(root(), ".cache", "ds")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}

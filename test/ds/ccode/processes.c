@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// processes.c makes the calls that concern processes, and those that reach a
+// socket by other ways than the calls above: stdio, another program.
+#include "calls.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+static void c_pair(struct call *c) // H pair OTHER
+{
+	int p[2] = {-1, -1};
+	int r = socketpair(AF_UNIX, SOCK_STREAM, 0, p);
+	if (r == 0)
+		bind_handle(arg(c, 2), p[1]);
+	new(c, r < 0 ? -1 : p[0]);
+}
+
+static void c_pass(struct call *c) // pass H FD: SCM_RIGHTS
+{
+	char byte = 'f';
+	union { char space[CMSG_SPACE(sizeof(int))]; struct cmsghdr align; } u = {0};
+	struct iovec v = {&byte, 1};
+	struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = u.space, .msg_controllen = sizeof u.space};
+	int fd = fd_of(c, 2);
+	*CMSG_FIRSTHDR(&m) = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof fd), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+	memcpy(CMSG_DATA(CMSG_FIRSTHDR(&m)), &fd, sizeof fd);
+	result(c, sendmsg(fd_of(c, 1), &m, 0));
+}
+
+static void c_take(struct call *c) // H take PAIR: what pass sent
+{
+	char byte;
+	union { char space[CMSG_SPACE(sizeof(int))]; struct cmsghdr align; } u = {0};
+	struct iovec v = {&byte, 1};
+	struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = u.space, .msg_controllen = sizeof u.space};
+	int fd = -1;
+	if (recvmsg(fd_of(c, 2), &m, 0) == 1 && CMSG_FIRSTHDR(&m))
+		memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof fd);
+	new(c, fd);
+}
+
+static void c_reap(struct call *c) // reap: the forked player
+{
+	int status;
+	pid_t pid = waitpid(-1, &status, 0);
+	if (pid < 0)
+		result(c, pid);
+	else if (WIFSIGNALED(status))
+		say(c, "signal %d", WTERMSIG(status));
+	else
+		say(c, "exit %d", WEXITSTATUS(status));
+}
+
+static void c_spawn(struct call *c) // spawn in|out H N: head -c N on the socket, as a CGI program
+{
+	bool input = arg(c, 1)[0] == 'i';
+	int fd = fd_of(c, 2), p[2], status;
+	char n[16], *argv[] = {"head", "-c", n, NULL};
+	snprintf(n, sizeof n, "%ld", number(c, 3));
+	if (pipe(p) < 0)
+		abort();
+	posix_spawn_file_actions_t a;
+	posix_spawn_file_actions_init(&a);
+	posix_spawn_file_actions_adddup2(&a, input ? fd : p[0], 0);
+	posix_spawn_file_actions_adddup2(&a, input ? p[1] : fd, 1);
+	posix_spawn_file_actions_addclose(&a, p[0]);
+	posix_spawn_file_actions_addclose(&a, p[1]);
+	pid_t pid;
+	size_t size = (size_t)number(c, 3);
+	unsigned char *bytes = filled(c->id, 0, size);
+	if (!input && write(p[1], bytes, size) != (ssize_t)size)
+		abort();
+	int r = posix_spawnp(&pid, "head", &a, NULL, argv, environ);
+	posix_spawn_file_actions_destroy(&a);
+	close(p[1]);
+	if (r) {
+		say(c, "%s", strerrorname_np(r));
+	} else {
+		if (input) {
+			size_t at = 0;
+			ssize_t got;
+			while (at < size && (got = read(p[0], bytes + at, size - at)) > 0)
+				at += (size_t)got;
+			say(c, "%zu", at);
+			say_bytes(c, bytes, (long)at);
+		}
+		waitpid(pid, &status, 0);
+		say(c, " status %d", status);
+	}
+	close(p[0]);
+	free(bytes);
+}
+
+static void c_stdio(struct call *c) // fread|fwrite H N: through a FILE on a duplicate; dprintf H N
+{
+	size_t n = (size_t)number(c, 2);
+	if (c->argv[0][0] == 'd') {
+		result(c, dprintf(fd_of(c, 1), "%0*d", (int)n, (int)c->id));
+		return;
+	}
+	bool in = c->argv[0][1] == 'r';
+	FILE *f = fdopen(dup(fd_of(c, 1)), in ? "r" : "w");
+	unsigned char *p = filled(c->id, 0, n);
+	if (!f) {
+		result(c, -1);
+		free(p);
+		return;
+	}
+	setvbuf(f, NULL, in ? _IONBF : _IOFBF, 4096); // reads no more than asked for
+	size_t r = in ? fread(p, 1, n, f) : fwrite(p, 1, n, f);
+	say(c, "%zu", r);
+	if (in)
+		say_bytes(c, p, (long)r);
+	fclose(f);
+	free(p);
+}
+
+static void c_raw(struct call *c) // rawread|rawwrite H N, rawclose H: by syscall(2)
+{
+	size_t n = (size_t)number(c, 2);
+	int fd = fd_of(c, 1);
+	if (c->argv[0][3] == 'c') {
+		result(c, syscall(SYS_close, fd));
+		return;
+	}
+	bool in = c->argv[0][3] == 'r';
+	unsigned char *p = filled(c->id, 0, n);
+	long r = syscall(in ? SYS_read : SYS_write, fd, p, n);
+	result(c, r);
+	if (in)
+		say_bytes(c, p, r);
+	free(p);
+}
+
+static void c_uring(struct call *c) // uring: sets one up, as far as the kernel lets us
+{
+	char params[120] = {0}; // struct io_uring_params
+	syscall(SYS_io_uring_setup, 2, params);
+	say(c, "asked");
+}
+
+static void c_identity(struct call *c) // setuid UID; lockall
+{
+	if (c->argv[0][0] == 's')
+		result(c, setuid((uid_t)number(c, 1)));
+	else
+		result(c, mlockall(MCL_CURRENT));
+}
+
+static void c_daemon(struct call *c) // daemon: in a forked child, whose parent it is not any more
+{
+	result(c, daemon(1, 1));
+}
+
+static void c_handler(struct call *c) // handler restart|norestart|ignorepipe|defaultpipe
+{
+	const char *what = arg(c, 1);
+	if (strcmp(what, "ignorepipe") == 0)
+		signal(SIGPIPE, SIG_IGN);
+	else if (strcmp(what, "defaultpipe") == 0)
+		signal(SIGPIPE, SIG_DFL);
+	else
+		watch_signal(SIGUSR1, what[0] == 'r' ? SA_RESTART : 0);
+	say(c, "ok");
+}
+
+static void c_sleep(struct call *c) { usleep((useconds_t)number(c, 1) * 1000); } // sleep MS
+static void c_exit(struct call *c) { exit((int)number(c, 1)); } // exit CODE
+
+const struct entry process_calls[] = {
+	{"pair", c_pair, true}, {"take", c_take, true}, {"pass", c_pass, false},
+	{"reap", c_reap, false}, {"spawn", c_spawn, false}, {"fread", c_stdio, false},
+	{"fwrite", c_stdio, false}, {"dprintf", c_stdio, false}, {"handler", c_handler, false},
+	{"rawread", c_raw, false}, {"rawwrite", c_raw, false}, {"rawclose", c_raw, false}, {"uring", c_uring, false},
+	{"setuid", c_identity, false}, {"lockall", c_identity, false}, {"daemon", c_daemon, false},
+	{"sleep", c_sleep, false}, {"exit", c_exit, false}, {"fork", play_fork, false},
+	{"exec", play_exec, false},
+	{NULL, NULL, false},
+};

@@ -1,0 +1,22 @@
+// Package ds builds what the tests of EXT-DS run: C programs that make socket
+// calls (in ccode), and the library that they are run with.
+//
+// The oracle of these tests is plain TCP. Everything is run without the library
+// first, which proves the test, and then with it preloaded or linked:
+//
+//   - script plays scripts of socket calls on both ends of a connection and
+//     compares what each call gave;
+//   - stream verifies every byte of long random conversations, also when one
+//     side is killed or stopped;
+//   - apps compares real programs.
+//
+// They need gcc, and the library: [Library] says how it is found. A test that
+// lacks one of them skips with that reason.
+//
+// The library is an unfinished experiment (directsockets/RESULTS.md), so what
+// judges it runs only with EXN_TEST_DS=1. Without, the tests prove themselves on plain
+// TCP, with few seeds.
+//
+// Programs are in C because a Go program makes its system calls itself and so
+// never meets a preloaded library.
+package ds

@@ -1,0 +1,75 @@
+package hostile_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"exnet/test/ds"
+)
+
+// patience is for one run of the program, which judges hangs itself.
+const patience = 2 * time.Minute
+
+// run runs the program for one seed, and returns how many hostile clients there
+// were, and how many of them had memory to lie in.
+func run(t *testing.T, program string, env []string, seed uint64) (clients, armed uint64) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, fmt.Sprint(seed))
+	cmd.Env = append(os.Environ(), env...)
+	cmd.WaitDelay = time.Second
+	text, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("seed %d: %v\n%s", seed, err, text)
+		return 0, 0
+	}
+	if _, err := fmt.Sscanf(string(text), "%d hostile clients, %d with memory", &clients, &armed); err != nil {
+		t.Errorf("%v in %q", err, text)
+	}
+	return clients, armed
+}
+
+// The program itself must be right about TCP.
+func TestPlain(t *testing.T) {
+	run(t, ds.Build(t, "hostile", nil, "hostile.c"), nil, 1)
+}
+
+// DESIGN 6: a hostile peer can end its own connections and nothing else.
+func TestHostilePeer(t *testing.T) {
+	library, program := ds.Library(t), ds.Build(t, "hostile", nil, "hostile.c")
+	attack(t, program, func(t *testing.T, seed uint64) []string {
+		return ds.Preload(library, ds.Fabric(t), fmt.Sprintf("EXN_DS_TEST_SEED=%d", seed))
+	})
+}
+
+// The same where a sanitizer watches what the victim touches.
+func TestHostilePeerSanitized(t *testing.T) {
+	program := ds.Build(t, "hostile-address", []string{"-fsanitize=address,undefined", "-fno-sanitize-recover=all"},
+		append([]string{"hostile.c"}, ds.Sources(t)...)...)
+	attack(t, program, func(t *testing.T, seed uint64) []string {
+		return append(ds.Preload("", ds.Fabric(t)), "ASAN_OPTIONS=detect_leaks=0")
+	})
+}
+
+func attack(t *testing.T, program string, env func(*testing.T, uint64) []string) {
+	var clients, armed atomic.Uint64
+	t.Cleanup(func() { // once all seeds are through
+		if !t.Failed() && armed.Load()*2 < clients.Load() {
+			t.Errorf("only %d of %d hostile clients had memory to lie in", armed.Load(), clients.Load())
+		}
+	})
+	for seed := range ds.Seeds(t, 4) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			c, a := run(t, program, env(t, seed), seed)
+			clients.Add(c)
+			armed.Add(a)
+		})
+	}
+}

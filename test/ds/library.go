@@ -1,0 +1,64 @@
+package ds
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Sources are the C files of the library, for programs that link it, as the
+// builds with sanitizers do. Without any, or without EXN_TEST_DS=1, the test is skipped.
+func Sources(t testing.TB) []string {
+	t.Helper()
+	Experiment(t)
+	files, err := filepath.Glob(filepath.Join(root(), "directsockets", "preload", "*.c"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) == 0 {
+		t.Skip("no library: directsockets/preload has no C files")
+	}
+	return files
+}
+
+// Library gives the path of libextds.so: the one that EXN_LIBEXTDS names, else
+// built from directsockets/preload. Without either, or without EXN_TEST_DS=1, the
+// test is skipped.
+func Library(t testing.TB) string {
+	t.Helper()
+	Experiment(t)
+	if path := os.Getenv("EXN_LIBEXTDS"); path != "" {
+		if _, err := os.Stat(path); err != nil {
+			t.Fatalf("EXN_LIBEXTDS: %v", err)
+		}
+		return path
+	}
+	// As its own Makefile does; Build's flags for the tests' programs come first.
+	return Build(t, "libextds.so", []string{"-O2", "-shared", "-fPIC", "-fvisibility=hidden"}, Sources(t)...)
+}
+
+// Fabric makes a fabric directory for one test.
+func Fabric(t testing.TB) string {
+	t.Helper()
+	// Not t.TempDir: the names of UNIX sockets must stay below 108 bytes.
+	dir, err := os.MkdirTemp("", "exn")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir // MkdirTemp has made it 0700
+}
+
+// Preload is the environment of a program that uses the library in a fabric.
+// Settings of the library that this process has been given do not reach it.
+func Preload(library, fabric string, settings ...string) []string {
+	env := []string{"LD_PRELOAD=" + library, "EXN_FABRIC=" + fabric}
+	for _, v := range os.Environ() {
+		name, _, _ := strings.Cut(v, "=")
+		if strings.HasPrefix(name, "EXN_DS") && name != "EXN_DS_VERBOSE" {
+			env = append(env, name+"=")
+		}
+	}
+	return append(env, settings...)
+}

@@ -1,0 +1,157 @@
+package script_test
+
+import (
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"exnet/directsockets/status"
+	"exnet/test/ds"
+	"exnet/test/ds/script"
+)
+
+// early makes the library try at once, so that directions switch in the middle
+// of a script that has no warm-up.
+var early = []string{"EXN_DS_CALLS=1", "EXN_DS_BYTES=1"}
+
+var both = []script.End{script.A, script.B}
+
+// DSS-1, DSC-1, OPT-1, PRC-1: a program sees with the library what it sees with
+// TCP.
+func TestLibraryIsLikeTCP(t *testing.T) {
+	library := ds.Library(t)
+	byHand(t, 3, func(t *testing.T, s script.Script) {
+		likeTCP(t, s, library, both)
+	})
+}
+
+// DSS-2: likewise when the peer has no library.
+func TestLibraryWithPlainPeer(t *testing.T) {
+	library := ds.Library(t)
+	for _, with := range []script.End{script.A, script.B} {
+		t.Run(string(rune(with)), func(t *testing.T) {
+			byHand(t, 1, func(t *testing.T, s script.Script) {
+				likeTCP(t, s, library, []script.End{with})
+			})
+		})
+	}
+}
+
+func TestLibraryIsLikeTCPForSeeds(t *testing.T) {
+	library := ds.Library(t)
+	generated(t, func(t *testing.T, s script.Script) {
+		likeTCP(t, s, library, both)
+	})
+}
+
+// FBK-1: likewise when directions go back to TCP and switch again at random.
+func TestLibraryIsLikeTCPWhileSwitching(t *testing.T) {
+	library := ds.Library(t)
+	generated(t, func(t *testing.T, s script.Script) {
+		likeTCP(t, s, library, both, "EXN_DS_TEST_SWITCH=3")
+	})
+}
+
+// The comparisons above say nothing if no connection ever leaves TCP.
+func TestWarmConnectionsUpgrade(t *testing.T) {
+	library := ds.Library(t)
+	for _, v := range []script.Variant{{Family: "4"}, {Family: "6"}, {Family: "m"}} {
+		t.Run(v.Family, func(t *testing.T) {
+			// By default settings, and no more than the warm-up that all scripts have.
+			scripts, err := script.Parse("script warm\nopen\nwarm\n", v)
+			if err != nil {
+				t.Fatal(err)
+			}
+			env := ds.Preload(library, ds.Fabric(t))
+			play(t, script.Stage{Player: player(t), Env: env, Before: func(pids map[script.End]int) {
+				for _, end := range both {
+					if most := busiest(t, pids[end]); most.VELO.Read+most.RMA.Read == 0 || most.VELO.Written+most.RMA.Written == 0 {
+						t.Errorf("end %c: not upgraded both ways: %+v", end, most)
+					}
+				}
+			}}, scripts[0])
+		})
+	}
+}
+
+// busiest is the socket of a process that has moved most bytes.
+func busiest(t *testing.T, pid int) (most status.Socket) {
+	t.Helper()
+	p, found := status.Of(pid)
+	if !found || p.Err != nil {
+		t.Fatalf("process %d publishes nothing: %v", pid, p.Err)
+	}
+	bytes := func(s status.Socket) uint64 { return s.VELO.Sum() + s.RMA.Sum() + s.TCP.Sum() }
+	for _, s := range p.Sockets {
+		if bytes(s) >= bytes(most) {
+			most = s
+		}
+	}
+	return most
+}
+
+// mostShrunk bounds how many failing seeds are shrunk, which takes long: what
+// breaks one seed often breaks many.
+const mostShrunk = 3
+
+var shrunk atomic.Int32
+
+// withoutNagle says whether both ends of all connections have Nagle off, as a
+// script must for TCP to answer it always alike.
+func withoutNagle(s script.Script) bool {
+	text := s.String()
+	return strings.Count(text, " nodelay 1\n") >= 2*strings.Count(text, " connect ")
+}
+
+// likeTCP plays s over TCP and with the library at some ends. What TCP itself
+// may give in some run is right; in practice it is always the same.
+func likeTCP(t *testing.T, s script.Script, library string, with []script.End, settings ...string) {
+	t.Helper()
+	plain := script.Stage{Player: player(t)}
+	stage := func() script.Stage {
+		env := make(map[script.End][]string)
+		fabric := ds.Fabric(t)
+		for _, end := range with {
+			env[end] = ds.Preload(library, fabric, slices.Concat(early, settings)...)
+		}
+		return script.Stage{Player: plain.Player, EnvOf: env, Patience: 6 * time.Second}
+	}
+
+	want, got := play(t, plain, s), play(t, stage(), s)
+	diff := script.Diff(want, got)
+	if diff == "" {
+		return
+	}
+	const again = 4
+	for range again {
+		if script.Diff(play(t, plain, s), got) == "" {
+			return
+		}
+	}
+	t.Errorf("%s: TCP (-) and the library (+) differ:\n%s", s.Name, diff)
+
+	// The smallest script that always differs, if it does so reliably.
+	budget := time.Now().Add(40 * time.Second)
+	differs := func(s script.Script) bool {
+		if time.Now().After(budget) || !withoutNagle(s) {
+			return false
+		}
+		quick := plain
+		quick.Patience = 2 * time.Second
+		want, err1 := script.Play(quick, s)
+		got, err2 := script.Play(stage(), s)
+		if err1 != nil || err2 != nil || len(want) == 0 || want[len(want)-1].Outcome == "HUNG" {
+			return false
+		}
+		return script.Diff(want, got) != ""
+	}
+	if !strings.HasPrefix(s.Name, "seed-") || shrunk.Add(1) > mostShrunk || !differs(s) {
+		return
+	}
+	small := script.Shrink(s, differs)
+	want, _ = script.Play(plain, small)
+	got, _ = script.Play(stage(), small)
+	t.Errorf("shrunk:\n%s\n%s", small, script.Diff(want, got))
+}

@@ -1,0 +1,384 @@
+package script_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/directsockets/status"
+	"exnet/test/ds"
+	"exnet/test/ds/script"
+	"exnet/test/netns"
+)
+
+// conversation is a busy connection that both ends close; nothing of it may differ
+// when a limit keeps it on TCP.
+const conversation = `script conversation
+open
+warm
+a write c 100000
+b recv d 100000 waitall
+b write d 100
+a read c 100
+`
+
+// parse is for one script.
+func parse(t *testing.T, text string) script.Script {
+	t.Helper()
+	scripts, err := script.Parse(text, script.Variant{Family: "4"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return scripts[0]
+}
+
+// behind is the player started by a shell that runs commands first.
+func behind(t *testing.T, commands string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "player.sh")
+	text := fmt.Sprintf("#!/bin/bash\n%s\nexec %s\n", commands, player(t))
+	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// outcome plays s at a stage with the library and gives the busiest socket of each
+// end. What the calls return must be as without the library, where limits hold too.
+func outcome(t *testing.T, stage script.Stage, s script.Script) map[script.End]status.Socket {
+	t.Helper()
+	plain := script.Stage{Player: stage.Player, Patience: stage.Patience}
+	want := play(t, plain, s)
+	sockets := make(map[script.End]status.Socket)
+	stage.Before = func(pids map[script.End]int) {
+		for _, end := range both {
+			sockets[end] = busiest(t, pids[end])
+		}
+	}
+	got := play(t, stage, s)
+	if diff := script.Diff(want, got); diff != "" {
+		t.Errorf("TCP (-) and the library (+) differ:\n%s", diff)
+	}
+	return sockets
+}
+
+func staysOnTCP(t *testing.T, sockets map[script.End]status.Socket, ends []script.End, reason string) {
+	t.Helper()
+	for _, end := range ends {
+		if s := sockets[end]; s.State != status.TCP || s.Reason.String() != reason || s.VELO.Sum()+s.RMA.Sum() > 0 {
+			t.Errorf("end %c is %v with reason %q, want TCP with %q: %+v", end, s.State, s.Reason, reason, s)
+		}
+	}
+}
+
+func upgrades(t *testing.T, sockets map[script.End]status.Socket) {
+	t.Helper()
+	for _, end := range both {
+		if s := sockets[end]; s.VELO.Sum()+s.RMA.Sum() < 100000 {
+			t.Errorf("end %c is not on a lane: %+v", end, s)
+		}
+	}
+}
+
+// A fabric directory that cannot be used or trusted: everything stays on TCP.
+func TestBadFabricDirectory(t *testing.T) {
+	library := ds.Library(t)
+	for name, make := range map[string]func(t *testing.T) string{
+		"read-only": func(t *testing.T) string { return "/proc/exn" },
+		"a file": func(t *testing.T) string {
+			path := filepath.Join(t.TempDir(), "f")
+			if err := os.WriteFile(path, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			return path
+		},
+		"everybody may write": func(t *testing.T) string {
+			dir := ds.Fabric(t)
+			if err := os.Chmod(dir, 0o777); err != nil {
+				t.Fatal(err)
+			}
+			return dir
+		},
+		"a link there": func(t *testing.T) string {
+			dir := ds.Fabric(t)
+			if err := os.Symlink("/tmp", filepath.Join(dir, "ds")); err != nil {
+				t.Fatal(err)
+			}
+			return dir
+		},
+		"none": func(t *testing.T) string { return filepath.Join(t.TempDir(), "not", "there") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			stage := script.Stage{Player: player(t), Env: ds.Preload(library, make(t))}
+			staysOnTCP(t, outcome(t, stage, parse(t, conversation)), both, "directory")
+		})
+	}
+}
+
+// A file system without room, and a /dev/shm that is full, read-only or not there.
+func TestFullFileSystems(t *testing.T) {
+	library := ds.Library(t)
+	fill := func(t *testing.T, dir string) {
+		f, err := os.Create(filepath.Join(dir, "full"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		for err == nil {
+			_, err = f.Write(make([]byte, 4096))
+		}
+	}
+	tmpfs := func(t *testing.T, dir string, flags uintptr, options string) {
+		if err := unix.Mount("exn-test", dir, "tmpfs", flags, options); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, v := range map[string]struct {
+		mount  func(t *testing.T, fabric string)
+		reason string
+	}{
+		"no inodes left":     {func(t *testing.T, fabric string) { tmpfs(t, fabric, 0, "nr_inodes=2,mode=700") }, "directory"},
+		"no pages left":      {func(t *testing.T, fabric string) { tmpfs(t, fabric, 0, "size=16k,mode=700"); fill(t, fabric) }, ""},
+		"full /dev/shm":      {func(t *testing.T, _ string) { tmpfs(t, "/dev/shm", 0, "size=4k"); fill(t, "/dev/shm") }, ""},
+		"read-only /dev/shm": {func(t *testing.T, _ string) { tmpfs(t, "/dev/shm", unix.MS_RDONLY, "") }, ""},
+		"no /dev/shm":        {func(t *testing.T, _ string) { _ = unix.Unmount("/dev/shm", unix.MNT_DETACH) }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			runtime.LockOSThread() // for good: the thread ends with this goroutine
+			if err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_FS); err != nil {
+				t.Skipf("needs root for mounts of its own: %v", err)
+			}
+			if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+				t.Fatal(err)
+			}
+			fabric := ds.Fabric(t)
+			v.mount(t, fabric)
+			stage := script.Stage{Player: player(t), Env: ds.Preload(library, fabric)}
+			if sockets := outcome(t, stage, parse(t, conversation)); v.reason == "" {
+				upgrades(t, sockets)
+			} else {
+				staysOnTCP(t, sockets, both, v.reason)
+			}
+		})
+	}
+}
+
+// A fabric directory that vanishes is made anew, and connections go on.
+func TestFabricDirectoryVanishes(t *testing.T) {
+	library, fabric := ds.Library(t), ds.Fabric(t)
+	s := parse(t, conversation+`a sleep 1
+a c2=socket 4
+a connect c2 4 $port
+b d2=accept l
+b&7 pong d2 40 600
+a ping c2 40 600
+b join 7
+a write c2 10
+b read d2 10
+`)
+	stage := script.Stage{Player: player(t), Env: ds.Preload(library, fabric), Each: func(step script.Step) {
+		if step.Words[0] == "sleep" {
+			if err := os.RemoveAll(fabric); err != nil {
+				t.Error(err)
+			}
+		}
+	}}
+	sockets := outcome(t, stage, s)
+	upgrades(t, sockets)
+	if _, err := os.Stat(filepath.Join(fabric, "ds")); err != nil {
+		t.Errorf("not made anew: %v", err)
+	}
+}
+
+// Limits of the process: what does not fit stays on TCP with a reason, and the
+// program has all that it had without the library.
+func TestLimits(t *testing.T) {
+	library := ds.Library(t)
+	// The player itself has some around 200.
+	const taken = "for n in {100..199}; do eval \"exec $n</dev/null\"; done"
+	for _, v := range []struct{ name, commands, reason string }{
+		{"few descriptors", "ulimit -Sn 210; " + taken, ""}, // ours go above the limit
+		{"few descriptors for good", "ulimit -n 210; " + taken, "files"},
+		{"small files", "ulimit -f 1", "untracked"},
+		{"some address space", "ulimit -v 200000", ""},
+		{"little address space", "ulimit -v 100000; export EXN_DS_WINDOW=16777216", "memory"},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			stage := script.Stage{Player: behind(t, v.commands), Env: ds.Preload(library, ds.Fabric(t))}
+			switch v.reason {
+			case "":
+				upgrades(t, outcome(t, stage, parse(t, conversation)))
+			case "untracked":
+				if diff := script.Diff(play(t, script.Stage{Player: stage.Player}, parse(t, conversation)), play(t, stage, parse(t, conversation))); diff != "" {
+					t.Error(diff)
+				}
+			default:
+				sockets := outcome(t, stage, parse(t, conversation))
+				for _, end := range both {
+					if s := sockets[end]; s.VELO.Sum()+s.RMA.Sum() > 0 || s.State == status.Lane {
+						t.Errorf("end %c: %+v", end, s)
+					}
+				}
+				if a, b := sockets[script.A].Reason.String(), sockets[script.B].Reason.String(); a != v.reason && b != v.reason {
+					t.Errorf("reasons %q and %q, want %q at one end", a, b, v.reason)
+				}
+			}
+		})
+	}
+}
+
+// Memory: what lanes may take is bounded.
+func TestMemoryBudget(t *testing.T) {
+	library := ds.Library(t)
+	stage := script.Stage{Player: player(t), Env: ds.Preload(library, ds.Fabric(t), "EXN_DS_MEMORY=100000")}
+	sockets := outcome(t, stage, parse(t, conversation))
+	if a, b := sockets[script.A].Reason.String(), sockets[script.B].Reason.String(); a != "memory" && b != "memory" {
+		t.Errorf("reasons %q and %q, want memory at one end", a, b)
+	}
+}
+
+// A cgroup with little memory: nobody is killed for memory that lanes touched.
+func TestMemoryCgroup(t *testing.T) {
+	library := ds.Library(t)
+	dir := cgroup(t, 16<<20)
+	const window = "EXN_DS_WINDOW=4194304" // more than an eighth of that
+	stage := script.Stage{Player: behind(t, "echo $$ >"+dir+"/cgroup.procs"), Env: ds.Preload(library, ds.Fabric(t), window)}
+	sockets := outcome(t, stage, parse(t, conversation))
+	if a, b := sockets[script.A].Reason.String(), sockets[script.B].Reason.String(); a != "memory" && b != "memory" {
+		t.Errorf("reasons %q and %q, want memory at one end", a, b)
+	}
+}
+
+// cgroup makes a memory cgroup of either version for the test.
+func cgroup(t *testing.T, limit int) string {
+	t.Helper()
+	for _, v := range []struct{ root, file string }{
+		{"/sys/fs/cgroup/memory", "memory.limit_in_bytes"},
+		{"/sys/fs/cgroup", "memory.max"},
+	} {
+		if _, err := os.Stat(filepath.Join(v.root, "cgroup.procs")); err != nil {
+			continue
+		}
+		dir := filepath.Join(v.root, fmt.Sprintf("exn-test-%d", os.Getpid()))
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Skipf("needs a cgroup of its own: %v", err)
+		}
+		t.Cleanup(func() { os.Remove(dir) })
+		if err := os.WriteFile(filepath.Join(dir, v.file), fmt.Append(nil, limit), 0o644); err != nil {
+			t.Skipf("no memory controller for a cgroup of its own: %v", err)
+		}
+		return dir
+	}
+	t.Skip("no cgroups on this machine")
+	return ""
+}
+
+// A library of another version is a plain peer.
+func TestOtherVersion(t *testing.T) {
+	library := ds.Library(t)
+	other := otherVersion(t)
+	fabric := ds.Fabric(t)
+	stage := script.Stage{Player: player(t), EnvOf: map[script.End][]string{
+		script.A: ds.Preload(library, fabric), script.B: ds.Preload(other, fabric)}}
+	sockets := outcome(t, stage, parse(t, conversation))
+	for _, end := range both {
+		if s := sockets[end]; s.VELO.Sum()+s.RMA.Sum() > 0 {
+			t.Errorf("end %c: %+v", end, s)
+		}
+	}
+	if a, b := sockets[script.A].Reason.String(), sockets[script.B].Reason.String(); a != "version" && b != "version" {
+		t.Errorf("reasons %q and %q, want version at one end", a, b)
+	}
+}
+
+// otherVersion builds the library with another version of its format.
+func otherVersion(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	const is, other = "LANE_VERSION = 1,", "LANE_VERSION = 99,"
+	var sources []string
+	changed := false
+	from := filepath.Dir(ds.Sources(t)[0])
+	files, err := os.ReadDir(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if f.IsDir() {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(from, f.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		replaced := strings.Replace(string(text), is, other, 1)
+		changed = changed || replaced != string(text)
+		path := filepath.Join(dir, f.Name())
+		if err := os.WriteFile(path, []byte(replaced), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasSuffix(path, ".c") {
+			sources = append(sources, path)
+		}
+	}
+	if !changed {
+		t.Fatalf("no %q in %s", is, from)
+	}
+	out := filepath.Join(dir, "libextds.so")
+	args := append([]string{"-std=gnu11", "-O1", "-pthread", "-shared", "-fPIC", "-fvisibility=hidden", "-o", out}, sources...)
+	if text, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	return out
+}
+
+// Which addresses upgrade: the same at both ends, different ones of one namespace
+// only where the user names their subnet.
+func TestAddresses(t *testing.T) {
+	library := ds.Library(t)
+	ns := netns.New(t)
+	other := netns.New(t)
+	netns.Veth(t, netns.End{NS: ns, Link: "exn-a", Addr: []string{"10.0.0.5/24"}}, netns.End{NS: other, Link: "exn-b"})
+	ns.Do(t, func() {
+		if text, err := exec.Command("ip", "address", "add", "10.0.0.6/24", "dev", "exn-a").CombinedOutput(); err != nil {
+			t.Skipf("cannot add a second address: %v %s", err, text)
+		}
+	})
+	for _, v := range []struct {
+		name, subnets, server, client, reason string
+	}{
+		{"the same", "", "10.0.0.5", "10.0.0.5", ""},
+		{"two, not named", "", "10.0.0.5", "10.0.0.6", "address"},
+		{"two, named", "192.168.0.0/16,10.0.0.0/29", "10.0.0.5", "10.0.0.6", ""},
+		{"two, others named", "10.0.0.0/30,::/0", "10.0.0.5", "10.0.0.6", "address"},
+		{"loopback elsewhere", "", "127.0.0.2", "127.0.0.2", ""},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			s := parse(t, fmt.Sprintf(`script addresses
+b l=listen %s
+a c=socket 4
+a bind c %s
+a connect c %s $port
+b d=accept l
+warm
+a write c 100000
+b recv d 100000 waitall
+`, v.server, v.client, v.server))
+			ns.Do(t, func() {
+				stage := script.Stage{Player: player(t), Env: ds.Preload(library, ds.Fabric(t), "EXN_DS_SUBNETS="+v.subnets)}
+				sockets := outcome(t, stage, s)
+				if v.reason == "" {
+					upgrades(t, sockets)
+				} else {
+					staysOnTCP(t, sockets, both, v.reason)
+				}
+			})
+		})
+	}
+}

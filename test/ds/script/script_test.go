@@ -1,0 +1,110 @@
+package script_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"exnet/test/ds"
+	"exnet/test/ds/script"
+)
+
+// variants are how each script by hand is played: all of them in a long run,
+// else as many of the first as a test says.
+var variants = []script.Variant{
+	{Family: "4", Warm: true},
+	{Family: "4"},
+	{Family: "6", Warm: true},
+	{Family: "m", Warm: true},
+}
+
+func player(t testing.TB) string {
+	return ds.Build(t, "player", nil, "player.c", "calls.c", "sockets.c", "bytes.c", "ready.c", "processes.c")
+}
+
+// byHand calls f in a subtest for each script of testdata, in at least n variants.
+func byHand(t *testing.T, n int, f func(t *testing.T, s script.Script)) {
+	files, err := filepath.Glob("testdata/*.script")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	if ds.Long() {
+		n = len(variants)
+	}
+	for _, v := range variants[:n] {
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			scripts, err := script.Parse(string(text), v)
+			if err != nil {
+				t.Fatalf("%s: %v", file, err)
+			}
+			for _, s := range scripts {
+				t.Run(v.String()+"/"+strings.TrimSuffix(filepath.Base(file), ".script")+"/"+s.Name, func(t *testing.T) {
+					t.Parallel()
+					f(t, s)
+				})
+			}
+		}
+	}
+}
+
+func play(t testing.TB, stage script.Stage, s script.Script) script.Log {
+	t.Helper()
+	log, err := script.Play(stage, s)
+	if err != nil {
+		t.Fatalf("%v\n%v", err, log)
+	}
+	return log
+}
+
+// A script is worth something only when TCP always answers it in the same way
+// and none of its steps hangs. It is so on a quiet machine; on a busy one TCP
+// itself may grow a buffer later, so this belongs to the experiment.
+func TestScriptsAreDeterministic(t *testing.T) {
+	ds.Experiment(t)
+	plain := script.Stage{Player: player(t)}
+	byHand(t, 2, func(t *testing.T, s script.Script) {
+		first := play(t, plain, s)
+		if text := first.String(); strings.Contains(text, "HUNG") || strings.Contains(text, "unknown call") || strings.Contains(text, "EARLY") {
+			t.Errorf("not as a script should be:\n%s", text)
+		}
+		if diff := script.Diff(first, play(t, plain, s)); diff != "" {
+			t.Errorf("differs between two plays over TCP:\n%s", diff)
+		}
+		if testing.Verbose() {
+			t.Logf("\n%s", first)
+		}
+	})
+}
+
+func TestGeneratedScriptsAreDeterministic(t *testing.T) {
+	ds.Experiment(t)
+	plain := script.Stage{Player: player(t)}
+	generated(t, func(t *testing.T, s script.Script) {
+		first := play(t, plain, s)
+		text := first.String()
+		if strings.Contains(text, "HUNG") {
+			t.Fatalf("seed hangs over TCP:\n%s", text)
+		}
+		if diff := script.Diff(first, play(t, plain, s)); diff != "" {
+			t.Errorf("differs between two plays over TCP:\n%s", diff)
+		}
+	})
+}
+
+// generated calls f in a subtest for each seed.
+func generated(t *testing.T, f func(t *testing.T, s script.Script)) {
+	for seed := range ds.Seeds(t, 100) {
+		v := variants[seed%uint64(len(variants))]
+		s := script.Generate(seed, 60, v)
+		t.Run(fmt.Sprintf("%s-%v", s.Name, v), func(t *testing.T) {
+			t.Parallel()
+			f(t, s)
+		})
+	}
+}

@@ -1,0 +1,158 @@
+package stream_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"exnet/test/ds"
+)
+
+// patience is for one run of the program, which itself ends when there is no
+// progress for 20 s.
+const patience = 5 * time.Minute
+
+var sources = []string{"stream.c", "side.c", "flow.c"}
+
+func program(t testing.TB) string { return ds.Build(t, "stream", nil, sources...) }
+
+// run runs the program for one seed, and returns what it says.
+func run(t *testing.T, program string, env []string, seed uint64, mode ...string) []byte {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, append([]string{fmt.Sprint(seed)}, mode...)...)
+	cmd.Env = append(os.Environ(), env...)
+	cmd.WaitDelay = time.Second
+	text, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("seed %d %s: %v\n%s", seed, strings.Join(mode, " "), err, text)
+	}
+	return text
+}
+
+// forSeeds calls f in a subtest for each seed.
+func forSeeds(t *testing.T, n uint64, f func(t *testing.T, seed uint64)) {
+	for seed := range ds.Seeds(t, n) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			f(t, seed)
+		})
+	}
+}
+
+// The oracle itself must be right about TCP.
+func TestPlain(t *testing.T) {
+	program := program(t)
+	forSeeds(t, 24, func(t *testing.T, seed uint64) { run(t, program, nil, seed) })
+}
+
+func TestPlainDeath(t *testing.T) {
+	program := program(t)
+	forSeeds(t, 16, func(t *testing.T, seed uint64) { run(t, program, nil, seed, "kill", side(seed)) })
+}
+
+// TCP itself ends a read with MSG_WAITALL early when its process is stopped, and
+// the oracle has been seen to take that for a fault.
+func TestPlainStops(t *testing.T) {
+	ds.Experiment(t)
+	program := program(t)
+	forSeeds(t, 4, func(t *testing.T, seed uint64) { run(t, program, nil, seed, "stop") })
+}
+
+func side(seed uint64) string {
+	if seed%2 == 0 {
+		return "client"
+	}
+	return "server"
+}
+
+// What a broken library does to the stream is noticed.
+func TestBrokenIsNoticed(t *testing.T) {
+	program := program(t)
+	library := ds.Build(t, "broken.so", []string{"-shared", "-fPIC"}, "broken.c")
+	for _, promise := range []string{"flipped-bit", "lost-byte", "again-is-end", "end-is-reset", "peek-takes", "spurious", "no-half-close", "sendfile-offset"} {
+		t.Run(promise, func(t *testing.T) {
+			t.Parallel()
+			const seed = 10 // three connections, 5 MB
+			cmd := exec.CommandContext(t.Context(), program, fmt.Sprint(seed))
+			cmd.Env = append(os.Environ(), "LD_PRELOAD="+library, "DS_BROKEN="+promise)
+			if text, err := cmd.CombinedOutput(); err == nil {
+				t.Errorf("passed: %s", text)
+			}
+		})
+	}
+}
+
+// settings varies the library's own by the seed.
+func settings(seed uint64) []string {
+	s := []string{fmt.Sprintf("EXN_DS_TEST_SEED=%d", seed)}
+	switch seed % 4 {
+	case 1: // everything small, so that all limits are met
+		s = append(s, "EXN_DS_CALLS=1", "EXN_DS_BYTES=1", "EXN_DS_SLOTS=16", "EXN_DS_WINDOW=16384")
+	case 2:
+		s = append(s, "EXN_DS_CALLS=1", "EXN_DS_BYTES=1", "EXN_DS_SPIN_US=0")
+	case 3:
+		s = append(s, "EXN_DS_CALLS=3", "EXN_DS_BYTES=1000000", "EXN_DS_VELO_MAX=4096")
+	}
+	return s
+}
+
+// DSS-1, BCP-1: bytes, order, readiness and the end, with the library.
+func TestPreloaded(t *testing.T) {
+	library, program := ds.Library(t), program(t)
+	var lane, tcp atomic.Uint64
+	t.Cleanup(func() { // once all seeds are through
+		t.Logf("%d bytes by lanes, %d by TCP", lane.Load(), tcp.Load())
+		// Who has half-closed gets the rest by TCP, which is half of what is sent here.
+		if lane.Load() < tcp.Load()/3 {
+			t.Error("most bytes went by TCP: this says little about the library")
+		}
+	})
+	forSeeds(t, 40, func(t *testing.T, seed uint64) {
+		text := string(run(t, program, ds.Preload(library, ds.Fabric(t), settings(seed)...), seed))
+		if _, counts, ok := strings.Cut(text, "; "); ok {
+			var l, b uint64
+			if _, err := fmt.Sscanf(counts, "lane %d tcp %d", &l, &b); err != nil {
+				t.Error(err)
+			}
+			lane.Add(l)
+			tcp.Add(b)
+		}
+	})
+}
+
+// FBK-1: nothing is lost or reordered while directions go to TCP and back.
+func TestSwitching(t *testing.T) {
+	library, program := ds.Library(t), program(t)
+	forSeeds(t, 40, func(t *testing.T, seed uint64) {
+		often := fmt.Sprintf("EXN_DS_TEST_SWITCH=%d", []int{2, 5, 20}[seed%3])
+		run(t, program, ds.Preload(library, ds.Fabric(t), append(settings(seed), often)...), seed)
+	})
+}
+
+// DSS-1, FBK-1 once more, where a sanitizer watches the library.
+func TestSanitized(t *testing.T) {
+	library := ds.Sources(t)
+	for name, flags := range map[string][]string{
+		"address": {"-fsanitize=address,undefined", "-fno-sanitize-recover=all"},
+		"thread":  {"-fsanitize=thread", "-Wno-tsan"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			program := ds.Build(t, "stream-"+name, flags, append(append([]string(nil), sources...), library...)...)
+			forSeeds(t, 16, func(t *testing.T, seed uint64) {
+				env := ds.Preload("", ds.Fabric(t), settings(seed)...)
+				env = append(env, "ASAN_OPTIONS=detect_leaks=0", "TSAN_OPTIONS=halt_on_error=1:exitcode=66")
+				if seed%2 == 0 {
+					env = append(env, "EXN_DS_TEST_SWITCH=10")
+				}
+				run(t, program, env, seed)
+			})
+		})
+	}
+}
