@@ -28,7 +28,8 @@ func share(n, cpus int, long bool) time.Duration {
 	return max(leastFuzz, min(most, budget*time.Duration(cpus)/time.Duration(n)).Truncate(100*time.Millisecond))
 }
 
-// fuzz runs every fuzz target, each on one CPU.
+// fuzz runs every fuzz target, each on one CPU. By default go test spends up to a
+// minute on making each new input smaller, which would be all of the time.
 func (s *suite) fuzz(ctx context.Context) {
 	found, err := find(".", "Fuzz", "")
 	if err != nil {
@@ -57,7 +58,7 @@ func (s *suite) fuzz(ctx context.Context) {
 			running.Go(func() {
 				defer func() { <-slots }()
 				start := time.Now()
-				out, err := s.command(ctx, "go", "test", "-run=^$", "-fuzz=^"+name+"$", "-fuzztime="+d.String(), "-parallel=1", dir).CombinedOutput()
+				out, err := s.command(ctx, "go", "test", "-run=^$", "-fuzz=^"+name+"$", "-fuzztime="+d.String(), "-fuzzminimizetime=10x", "-parallel=1", dir).CombinedOutput()
 				reporting.Lock()
 				defer reporting.Unlock()
 				s.took("fuzzing", time.Since(start))

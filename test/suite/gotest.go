@@ -23,31 +23,82 @@ type event struct {
 	FailedBuild string
 }
 
-// goTest runs go test and reports its tests one by one.
-func (s *suite) goTest(ctx context.Context, name string, args ...string) {
+// mostAgain is how many tests a run plays a second time: each more is no accident.
+const mostAgain = 3
+
+// goTest runs go test and reports its tests one by one. A test that fails is
+// run again when nothing else is: what passes then is called unsteady, and named
+// in the summary.
+func (s *suite) goTest(ctx context.Context, name string, flags []string, packages ...string) {
 	s.heading(name)
-	failures := len(s.failed)
+	first, err := s.play(ctx, append(flags, packages...))
+	if err != nil && len(first.suspects) == 0 {
+		s.fail(name, err.Error())
+	}
+	for _, x := range first.suspects {
+		n := max(1, len(x.tests))
+		if x.broken || ctx.Err() != nil || s.again+n > mostAgain {
+			s.add(x.results)
+			continue
+		}
+		s.again += n
+		s.playAgain(ctx, flags, x)
+	}
+}
+
+func (s *suite) playAgain(ctx context.Context, flags []string, x suspect) {
+	s.heading("again, alone: " + x.pkg + " " + strings.Join(x.tests, " "))
+	args := append(slices.Clone(flags), "-count=1")
+	if len(x.tests) > 0 {
+		args = append(args, "-run=^("+strings.Join(x.tests, "|")+")$")
+	}
+	second, err := s.play(ctx, append(args, x.pkg))
+	for _, y := range second.suspects {
+		s.add(y.results)
+	}
+	switch {
+	case err == nil:
+		for _, v := range x.failed {
+			s.unsteady = append(s.unsteady, v.name)
+		}
+	case len(second.suspects) == 0:
+		s.add(x.results)
+	}
+}
+
+// play runs go test once. Results of what failed are left to the caller.
+func (s *suite) play(ctx context.Context, args []string) (*tally, error) {
+	t := newTally(s.report)
 	cmd := s.command(ctx, "go", append([]string{"test", "-json"}, args...)...)
 	cmd.Stderr = os.Stderr
 	stdout, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
 	}
-	if err == nil {
-		readErr := newTally(s.report).read(stdout)
-		if err = cmd.Wait(); err == nil {
-			err = readErr
-		}
+	if err != nil {
+		return t, err
 	}
-	if err != nil && len(s.failed) == failures {
-		s.fail(name, err.Error())
+	readErr := t.read(stdout)
+	if err = cmd.Wait(); err == nil {
+		err = readErr
 	}
+	return t, err
 }
 
 // tally turns the events of one go test into results.
 type tally struct {
 	*report
 	packages map[string]*packageRun
+	suspects []suspect
+}
+
+// suspect is what failed in a package, with the results of all that is to be run
+// again if that is.
+type suspect struct {
+	pkg    string
+	tests  []string // the tests, without subtests; none if it is the package as a whole
+	broken bool     // it was not built
+	results
 }
 
 // packageRun is what is known of a package whose tests run.
@@ -127,31 +178,58 @@ func (t *tally) handle(e event) {
 
 // finish reports a package whose last event is e.
 func (t *tally) finish(p *packageRun, e event) {
-	failures := len(t.failed)
+	var good results
+	bad := suspect{pkg: e.Package, broken: e.FailedBuild != ""}
+	whole := false // no test can be run again without all others
 	for _, name := range p.innermost() {
 		test, full := p.tests[name], e.Package+" "+name
+		top, _, _ := strings.Cut(name, "/")
+		into := &good
+		if p.tests[top].failed() {
+			into = &bad.results
+			if !slices.Contains(bad.tests, top) {
+				bad.tests = append(bad.tests, top)
+			}
+		}
 		switch test.action {
 		case "pass":
-			t.pass()
+			into.passed++
 		case "skip":
-			t.skip(full, skipReason(test.output.String()))
+			into.skipped = append(into.skipped, verdict{full, skipReason(test.output.String())})
 		case "fail":
-			t.fail(full, p.story(name))
+			into.failed = append(into.failed, verdict{full, p.story(name)})
 		default:
-			t.fail(full+" (did not end)", p.story(name))
+			into.failed = append(into.failed, verdict{full + " (did not end)", p.story(name)})
+			whole = true
 		}
 	}
 	switch output := p.output.String(); {
 	case e.Action != "fail":
 		t.printf("%s", resultLine(output))
-	case len(t.failed) > failures:
+	case len(bad.failed) > 0:
 		t.printf("%s", output)
-	case e.FailedBuild != "":
-		t.fail(e.Package+" (does not build)", output)
+		whole = whole || !strings.Contains(output, "\nFAIL\n") && !strings.HasPrefix(output, "FAIL\n") // it crashed
+	case bad.broken:
+		bad.failed = append(bad.failed, verdict{e.Package + " (does not build)", output})
 	default:
-		t.fail(e.Package, output)
+		bad.failed = append(bad.failed, verdict{e.Package, output})
+		whole = true
 	}
 	t.took(e.Package, time.Duration(e.Elapsed*float64(time.Second)))
+	if len(bad.failed) == 0 {
+		t.add(good)
+		return
+	}
+	for _, v := range bad.failed {
+		t.printf("FAILED: %s\n%s", v.name, indent(v.text))
+	}
+	if whole {
+		bad.tests = nil
+		bad.join(good)
+	} else {
+		t.add(good)
+	}
+	t.suspects = append(t.suspects, bad)
 }
 
 // innermost returns the tests that have no subtests, and those that failed

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -74,7 +75,8 @@ func TestBadAfterSubtests(t *testing.T) {
 		"empty/x.go":      "package empty\n",
 	})
 	s, out := newSuite()
-	s.goTest(t.Context(), "all", "./...")
+	s.again = mostAgain
+	s.goTest(t.Context(), "all", nil, "./...")
 	wantNames(t, "failed", s.failed, []string{
 		"m/bad TestBad/bad", "m/bad TestBadAfterSubtests", "m/broken (does not build)", "m/crash TestCrash", "m/exit TestExit (did not end)", "m/main",
 	})
@@ -99,10 +101,10 @@ func TestGoTestThatDoesNotRun(t *testing.T) {
 	enterModule(t, map[string]string{"x_test.go": "package x\nimport \"testing\"\nfunc TestHang(t *testing.T) { select {} }\n"})
 	for name, args := range map[string][]string{
 		"wrong usage": {"-such-a-flag-is-not-there=1", "."},
-		"no package":  {"./nowhere"},
+		"no package":  {"-v", "./nowhere"},
 	} {
 		s, _ := newSuite()
-		s.goTest(t.Context(), name, args...)
+		s.goTest(t.Context(), name, args[:1], args[1:]...)
 		if len(s.failed) != 1 {
 			t.Errorf("%s: failed %q, want one", name, s.failed)
 		}
@@ -111,13 +113,14 @@ func TestGoTestThatDoesNotRun(t *testing.T) {
 	s, _ := newSuite()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
 	defer cancel()
-	s.goTest(ctx, "out of time", ".")
+	s.goTest(ctx, "out of time", nil, ".")
 	wantNames(t, "failed", s.failed, []string{"out of time"})
 }
 
 func TestTallyOfTestThatDidNotEnd(t *testing.T) {
 	s, _ := newSuite()
-	err := newTally(s.report).read(strings.NewReader(`not an event
+	tally := newTally(s.report)
+	err := tally.read(strings.NewReader(`not an event
 {"Action":"run","Package":"p","Test":"TestA"}
 {"Action":"output","Package":"p","Test":"TestA","Output":"    a_test.go:3: here\n"}
 {"Action":"output","Package":"p","Output":"FAIL\tp\t1.500s\n"}
@@ -126,9 +129,49 @@ func TestTallyOfTestThatDidNotEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantNames(t, "failed", s.failed, []string{"p TestA (did not end)"})
+	if len(tally.suspects) != 1 || len(tally.suspects[0].tests) != 0 {
+		t.Fatalf("suspects %+v, want the package as a whole", tally.suspects)
+	}
+	wantVerdicts(t, tally.suspects[0].failed, []string{"p TestA (did not end)"})
 	if s.elapsed["p"] != 1500*time.Millisecond {
 		t.Errorf("took %v", s.elapsed["p"])
+	}
+}
+
+func wantVerdicts(t *testing.T, got []verdict, want []string) {
+	t.Helper()
+	var names []string
+	for _, v := range got {
+		names = append(names, v.name)
+	}
+	wantNames(t, "failed", names, want)
+}
+
+// once returns a line of code that is true in the first run only.
+func once(t *testing.T, name string) string {
+	return fmt.Sprintf("func() bool { _, err := os.Stat(%[1]q); return err != nil && os.WriteFile(%[1]q, nil, 0o644) == nil }()", filepath.Join(t.TempDir(), name))
+}
+
+func TestFailedOnesRunAgain(t *testing.T) {
+	const head = "import (\"os\"; \"testing\")\nvar _ = os.Exit\nfunc TestGood(t *testing.T) {}\n"
+	enterModule(t, map[string]string{
+		"a/x_test.go": "package a\n" + head + "func TestShaky(t *testing.T) { t.Run(\"x\", func(t *testing.T) {}); t.Run(\"y\", func(t *testing.T) { if " + once(t, "a") + " { t.Error(\"this time\") } }) }\n",
+		"b/x_test.go": "package b\n" + head + "func TestCrash(t *testing.T) { if " + once(t, "b") + " { os.Exit(3) } }\n",
+		"c/x_test.go": "package c\n" + head + "func TestBad(t *testing.T) { t.Error(\"each time\") }\n",
+	})
+	s, out := newSuite()
+	s.goTest(t.Context(), "all", nil, "./...")
+	wantNames(t, "failed", s.failed, []string{"m/c TestBad"})
+	wantNames(t, "unsteady", s.unsteady, []string{"m/a TestShaky/y", "m/b TestCrash (did not end)"})
+	const passed = 3 + 2 + 1 // each counted once: in a, b and c
+	if s.passed != passed {
+		t.Errorf("%d passed, want %d", s.passed, passed)
+	}
+	if s.summarize() != 1 || !strings.Contains(out.String(), "this time") || !strings.Contains(out.String(), "== unsteady") {
+		t.Error("the summary does not say what was unsteady, or the report not why")
+	}
+	if t.Failed() {
+		t.Logf("printed:\n%s", out)
 	}
 }
 

@@ -12,12 +12,13 @@ import (
 
 // report collects results. It prints as things happen, and sums up at the end.
 type report struct {
-	out     io.Writer
-	start   time.Time
-	passed  int
-	failed  []string
-	skipped map[string][]string // names by reason
-	elapsed map[string]time.Duration
+	out      io.Writer
+	start    time.Time
+	passed   int
+	failed   []string
+	unsteady []string            // failed, and passed when run again
+	skipped  map[string][]string // names by reason
+	elapsed  map[string]time.Duration
 }
 
 func newReport(out io.Writer) *report {
@@ -40,6 +41,31 @@ func (r *report) skip(name, reason string) {
 	r.skipped[reason] = append(r.skipped[reason], name)
 }
 
+// results are those of some tests; what failed was printed already.
+type results struct {
+	passed          int
+	skipped, failed []verdict
+}
+
+// verdict is a test's name, and why it was not run or failed.
+type verdict struct{ name, text string }
+
+func (r *results) join(other results) {
+	r.passed += other.passed
+	r.skipped = append(r.skipped, other.skipped...)
+	r.failed = append(r.failed, other.failed...)
+}
+
+func (r *report) add(all results) {
+	r.passed += all.passed
+	for _, v := range all.skipped {
+		r.skip(v.name, v.text)
+	}
+	for _, v := range all.failed {
+		r.failed = append(r.failed, v.name)
+	}
+}
+
 // took notes how long something took.
 func (r *report) took(name string, d time.Duration) { r.elapsed[name] += d }
 
@@ -53,6 +79,10 @@ func (r *report) summarize() int {
 		names := r.skipped[reason]
 		skips += len(names)
 		r.printf("%s (%d)\n%s", reason, len(names), indent(strings.Join(names, "\n")))
+	}
+	if len(r.unsteady) > 0 {
+		r.heading("unsteady: failed, and passed when run again alone")
+		r.printf("%s\n", strings.Join(r.unsteady, "\n"))
 	}
 	if len(r.failed) > 0 {
 		r.heading("failed")
