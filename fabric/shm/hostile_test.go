@@ -29,11 +29,14 @@ type victim struct {
 	stop atomic.Bool
 	done chan struct{}
 	irq  fabric.Interrupt
+
+	honest *process
 }
 
 const honestNode fabric.NodeID = 9
 
-func newVictim(t *testing.T) *victim {
+// newVictim starts the honest node too, in a process that prepare may change.
+func newVictim(t *testing.T, prepare func(*exec.Cmd)) *victim {
 	t.Helper()
 	v := &victim{tb: t, dir: fabricDir(t), done: make(chan struct{})}
 	v.n = attach(t, v.dir, 0)
@@ -49,8 +52,10 @@ func newVictim(t *testing.T) *victim {
 	v.win = openWindow(t, v.n, v.rma, 1<<20, fabric.RemoteRead|fabric.RemoteWrite)
 	go v.run()
 	t.Cleanup(func() { v.stop.Store(true); v.irq.Wake(); <-v.done })
-	p := start(t, nil, "flood", v.dir, fmt.Sprint(honestNode))
-	p.line()
+	v.honest = start(t, prepare, "flood", v.dir, fmt.Sprint(honestNode))
+	if line := v.honest.line(); line != "ready" {
+		t.Fatal("the honest node: ", line)
+	}
 	return v
 }
 
@@ -182,7 +187,7 @@ func (e *enemy) greet() {
 
 // Each kind of nonsense drops the channel with its own reason, and nothing else.
 func TestHostilePeer(t *testing.T) {
-	v := newVictim(t)
+	v := newVictim(t, nil)
 	put := func(p *uint64, x uint64) { atomic.StoreUint64(p, x) }
 	for name, c := range map[string]struct {
 		reason fabric.Register
@@ -300,7 +305,7 @@ func (p *peer) backlog() int {
 
 // Regions that could be truncated, or have another size, are refused.
 func TestHostileRegion(t *testing.T) {
-	v := newVictim(t)
+	v := newVictim(t, nil)
 	unsealed, err := unix.MemfdCreate("exnet-test", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		t.Fatal(err)
@@ -360,7 +365,7 @@ func TestHostileRegion(t *testing.T) {
 
 // A peer that never takes anything stops nobody but itself.
 func TestNeverConsumes(t *testing.T) {
-	v := newVictim(t)
+	v := newVictim(t, nil)
 	e := newEnemy(t, v.dir)
 	for range 10 * flowSlots { // the victim answers each; nobody polls the answers
 		e.greet()
@@ -373,7 +378,7 @@ func TestNeverConsumes(t *testing.T) {
 // Random and adversarial values in every word of an enemy process's regions
 // while traffic runs: the victim does not crash, hang, or lose honest traffic.
 func TestHostileScribbles(t *testing.T) {
-	v := newVictim(t)
+	v := newVictim(t, nil)
 	rounds := 12
 	if !testing.Short() {
 		rounds = 200
