@@ -74,7 +74,7 @@ func handDriven(t testing.TB) (i [2]*Interface, d [2]*steadyDevice) {
 // What is lost for the same reason on the way, by a time-out, is sent again; so is
 // what had to wait for a resolution that was given up.
 func deliver(i [2]*Interface, d [2]*steadyDevice, n int) {
-	const idleTurns, again, patience = 1000, time.Second, 30 * time.Second
+	const idleTurns, again = 1000, time.Second
 	d[0].left = n
 	d[0].notify()
 	end, turns := d[1].received+n, 0

@@ -2,8 +2,13 @@ package exn
 
 import (
 	"testing"
+	"time"
 
 	"exnet/test/leak"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
+
+// patience is how long a test waits for what should come at once. It ends a hang,
+// it is no limit on speed.
+const patience = 30 * time.Second
