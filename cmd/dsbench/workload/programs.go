@@ -33,9 +33,9 @@ func (p Plan) programTests() []test {
 			target: report.AtMost(report.Value, 0.1), packages: redis, alone: idle},
 		{name: "redis-connect", unit: rate, what: "redis-benchmark GET, 50 clients, a connection for each request", target: report.AtLeast(report.Ratio, 0.97),
 			packages: redis, counted: true, run: get(50, "-k", "0")},
-		{name: "nginx", size: 1 << 10, unit: rate, what: "wrk, 50 connections, two workers", target: report.AtLeast(report.Ratio, 4),
+		{name: "nginx", size: 1 << 10, unit: rate, what: "wrk, 50 connections, two workers, the file held open", target: report.AtLeast(report.Ratio, 4),
 			packages: nginx, upgrades: true, run: wrk(1 << 10)},
-		{name: "nginx", size: 100 << 10, unit: rate, what: "wrk, 50 connections, two workers", target: report.AtLeast(report.Ratio, 4),
+		{name: "nginx", size: 100 << 10, unit: rate, what: "wrk, 50 connections, two workers, the file held open", target: report.AtLeast(report.Ratio, 4),
 			packages: nginx, upgrades: true, run: wrk(100 << 10)},
 		{name: "nginx-connect", size: 1 << 10, unit: rate, what: "ab, 8 at once, a connection for each request", target: report.AtLeast(report.Ratio, 0.97),
 			packages: nginx, counted: true, run: ab(1 << 10)},
@@ -165,6 +165,7 @@ events { worker_connections 1024; }
 http {
 	access_log off;
 	sendfile on;
+	open_file_cache max=16;
 	keepalive_requests 100000000;
 	client_body_temp_path %[1]s/body;
 	proxy_temp_path %[1]s/proxy;
