@@ -79,9 +79,11 @@
 // frames wait in its own queue, at most 64 and 1 ms each, then drop, counted. While
 // it is the only peer in use they wait 20 ms: nobody else needs the time, and a
 // receiver that lost its CPU for a moment is no reason to lose frames. After waiting
-// in vain once it has stalled, and 1 ms holds until it is seen to receive. So a
-// node that stopped costs the others some buffers for one time-out, and two after that. [Engine.Blocked] says that waiting helps: the only peer in use is at
-// its bound.
+// in vain once it has stalled: 1 ms holds for it, and it does not count as one in
+// use, until it is seen to receive, by fetching or by making room where VELO was
+// full. So a node that stopped costs the others some buffers for one time-out, and
+// two after that. [Engine.Blocked] says that waiting helps: the only peer in use is
+// at its bound.
 //
 // Virtio headers. Each node says in a HELLO what it takes. What a receiver does not
 // take, the sender completes in software: it sums checksums and cuts super-packets.

@@ -155,7 +155,7 @@ type Engine struct {
 	sinks  *pool // made when the first is needed
 	sent   *matcher[sentFrame]
 	gets   *matcher[pendingGet]
-	active int // peers with frames under way
+	active int // peers with frames under way that have not stalled
 
 	multicastWaiting int    // frames to groups in the peers' queues
 	multicastNumber  uint16 // of the next frame sent to a group eagerly
@@ -239,7 +239,7 @@ func (e *Engine) Borrow() *Buffer { return e.tx.take() }
 func (e *Engine) Return(b *Buffer) { e.tx.release(b) }
 
 // Blocked reports that reading more frames to send is useless now: no buffer is
-// free, or the only peer in use is at its bound and has not stalled. It ends by a
+// free, or the only peer in use that has not stalled is at its bound. It ends by a
 // notification or a message, or when Next says so.
 func (e *Engine) Blocked() bool {
 	if len(e.tx.free) == 0 {
@@ -249,8 +249,8 @@ func (e *Engine) Blocked() bool {
 		return false
 	}
 	for _, p := range e.busy {
-		if p.active {
-			return p.queue.n > 0 && !p.stalled
+		if p.counted {
+			return p.queue.n > 0
 		}
 	}
 	return false

@@ -22,8 +22,10 @@ type peer struct {
 	greeting greeting
 
 	// Sending.
-	active  bool // counted in Engine.active
+	active  bool // frames are under way to it
+	counted bool // in Engine.active: active, and not stalled
 	stalled bool // the last that was heard of its receiving is a time-out
+	full    bool // VELO had no room for it when it was sent to last
 	window  int  // adverts that may be out
 	out     int  // adverts that are out
 	waiting int  // frames in the queue that hold a buffer
@@ -90,16 +92,19 @@ func (e *Engine) watch(p *peer) {
 	}
 }
 
-// settle brings the count of active peers up to date.
+// settle brings the count of active peers up to date. One that has stalled is not
+// counted: it may be dead, and nobody waits for it, or is kept waiting less long
+// because of it.
 func (e *Engine) settle(p *peer) {
-	active := p.out > 0 || p.queue.n > 0
-	if active == p.active {
+	if p.active = p.out > 0 || p.queue.n > 0; p.active {
+		e.watch(p)
+	}
+	counts := p.active && !p.stalled
+	if counts == p.counted {
 		return
 	}
-	p.active = active
-	if active {
+	if p.counted = counts; counts {
 		e.active++
-		e.watch(p)
 	} else {
 		e.active--
 	}
@@ -184,7 +189,7 @@ func (e *Engine) reset(p *peer, tx, rx Counter) {
 		e.popOrder(p)
 	}
 	p.unicast.active, p.multicast.active = false, false
-	p.window, p.stalled = e.maxWindow(), false
+	p.window, p.stalled, p.full = e.maxWindow(), false, false
 	e.settle(p)
 }
 

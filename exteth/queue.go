@@ -86,7 +86,7 @@ func (e *Engine) dequeue(p *peer) {
 
 // expires returns when a frame that waits for a peer is dropped.
 func (e *Engine) expires(p *peer, h *queued) time.Duration {
-	if e.active == 1 && !p.stalled {
+	if e.active == 1 && p.counted {
 		return h.deadline + SoleQueueTime - QueueTime
 	}
 	return h.deadline
@@ -99,6 +99,7 @@ func (e *Engine) flush(p *peer, now time.Duration) {
 		if now >= e.expires(p, h) {
 			e.stats.count(TXQueueExpired)
 			p.stalled = true
+			e.settle(p)
 		} else if e.transmit(p, h, p.queue.bytes(), now) == errWait {
 			break
 		}

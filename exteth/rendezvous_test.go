@@ -241,6 +241,56 @@ func TestRDV3StalledPeer(t *testing.T) {
 	}
 }
 
+// A peer that stopped holds nobody up, though its ring still takes small frames, which
+// nobody may ever read; and the only other one in use is the only one.
+func TestRDV3StalledPeerIsNotInUse(t *testing.T) {
+	s := newNet(t, 3, func(i int, d *double, c *Config) {
+		d.deaf = i == 1
+		if i == 2 {
+			d.ringSize = 2
+		}
+	})
+	s.mustSend(0, ethernet(node(1), 0, 5000, 1), VNet{})
+	s.now += DefaultTimeout
+	s.e[0].Advance(s.now)
+	s.want(0, map[Counter]uint64{TXTimeout: 1})
+	for range 3 {
+		s.mustSend(0, ethernet(node(1), 0, 60, 1), VNet{})
+		s.mustSend(0, ethernet(node(1), 0, 5000, 1), VNet{}) // all but the first wait
+		if s.e[0].Blocked() {
+			t.Fatal("a peer that stopped holds the device")
+		}
+		s.now += QueueTime
+		s.e[0].Advance(s.now)
+	}
+	s.want(0, map[Counter]uint64{TXQueueExpired: 2})
+
+	s.mustSend(0, ethernet(node(2), 0, 480, 1), VNet{}) // two of four fragments fit
+	if !s.e[0].Blocked() {
+		t.Error("the only peer in use that receives is at its bound, and reading goes on")
+	}
+	s.now += SoleQueueTime - 1
+	s.e[0].Advance(s.now)
+	s.want(0, map[Counter]uint64{TXQueueExpired: 2})
+	s.run()
+	if len(s.got[2]) != 1 || s.e[0].Blocked() {
+		t.Errorf("%d frames arrived, blocked %v", len(s.got[2]), s.e[0].Blocked())
+	}
+
+	// Back again, it counts at once: its fetching shows it.
+	s.w.nodes[1].deaf = false
+	s.now += DefaultTimeout
+	s.run()
+	s.mustSend(0, ethernet(node(1), 0, 5000, 2), VNet{})
+	s.run()
+	s.mustSend(0, ethernet(node(1), 0, 5000, 3), VNet{})
+	if s.e[0].active != 1 {
+		t.Errorf("%d peers in use", s.e[0].active)
+	}
+	s.run()
+	s.idle()
+}
+
 // RDV-3: a receiver without a sink says so, and the sender frees and counts.
 func TestRDV3Nack(t *testing.T) {
 	s := newNet(t, 2, func(i int, d *double, c *Config) {

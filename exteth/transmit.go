@@ -211,7 +211,6 @@ func (e *Engine) sendEager(p *peer, q *queued, frame []byte) error {
 		q.sent++
 	}
 	e.stats.count(TXEager)
-	p.stalled = false // there was room, so it receives
 	if !q.group {
 		e.stats.count(TXPackets)
 		e.stats.add(TXBytes, len(frame))
@@ -219,12 +218,22 @@ func (e *Engine) sendEager(p *peer, q *queued, frame []byte) error {
 	return nil
 }
 
+// send sends a message. Room where there was none shows that the peer receives; room
+// alone does not: a peer that stopped has some until its ring is full.
 func (e *Engine) send(p *peer, tag, userTag uint8, payload []byte) error {
-	return e.velo.Send(fabric.VELODescriptor{
+	err := e.velo.Send(fabric.VELODescriptor{
 		To:      fabric.Address{Node: p.node, VPID: e.cfg.VELO},
 		MTT:     tag,
 		UserTag: userTag,
 	}, payload)
+	switch {
+	case err == nil && p.full:
+		p.full, p.stalled = false, false
+		e.settle(p)
+	case errors.Is(err, fabric.ErrFull):
+		p.full = true
+	}
+	return err
 }
 
 // advertise offers a frame for fetching (RDV-1).
