@@ -19,6 +19,7 @@ type Flow struct {
 	from, to *Node
 	out, in  net.Conn
 	received atomic.Int64
+	pause    atomic.Int64 // the longest since it was asked for, in ns
 	stop     atomic.Bool
 	done     chan error // two: of the sender and of the receiver
 	sent     int64      // valid after Stop
@@ -80,8 +81,13 @@ var errWrongData = errors.New("wrong data arrived")
 
 func (f *Flow) receive() error {
 	got, want, from := make([]byte, pieceSize), make([]byte, pieceSize), source()
-	for {
+	for last := time.Now(); ; {
 		n, err := io.ReadFull(f.in, got)
+		now := time.Now()
+		for pause, longest := int64(now.Sub(last)), f.pause.Load(); pause > longest; longest = f.pause.Load() {
+			f.pause.CompareAndSwap(longest, pause)
+		}
+		last = now
 		from.Read(want) // never fails
 		if string(got[:n]) != string(want[:n]) {
 			return errWrongData
@@ -98,6 +104,10 @@ func (f *Flow) receive() error {
 
 // Received is how many bytes have arrived and were right.
 func (f *Flow) Received() int64 { return f.received.Load() }
+
+// Pause is how long the longest time was in which nothing arrived, of those that
+// ended since it was asked for last.
+func (f *Flow) Pause() time.Duration { return time.Duration(f.pause.Swap(0)) }
 
 // Await waits until so many bytes more have arrived, and tells how long that
 // took.

@@ -11,6 +11,10 @@ import (
 	"exnet/test/exn"
 )
 
+// standstill is what no machine is too slow for: TCP that loses one packet five times
+// in a row waits for 6 s.
+const standstill = 10 * time.Second
+
 // A node stops consuming. Others do not notice; who sends to it sees drops,
 // counted, and no hang; and when it goes on, so do its connections.
 func TestStall(t *testing.T) {
@@ -18,22 +22,47 @@ func TestStall(t *testing.T) {
 	f.OnlyExn("there is no daemon to stop")
 	a, b, c, d := f.Nodes[0], f.Nodes[1], f.Nodes[2], f.Nodes[3]
 	stalled := a.Flow(b, b.IPv4)
-	others := []*exn.Flow{a.Flow(c, c.IPv4), c.Flow(d, d.IPv4)}
+	others := []*exn.Flow{a.Flow(c, c.IPv4), c.Flow(d, d.IPv4), d.Flow(a, a.IPv6)}
 	for _, flow := range append(others, stalled) {
 		flow.Await(some)
 	}
 	before := a.Snapshot()
+	for _, flow := range others {
+		flow.Pause()
+	}
 	b.Signal(syscall.SIGSTOP)
-	// A sender that does not care for losses does not hang either.
 	flood := a.Datagrams(b, b.IPv4)
-	message := make([]byte, 1000)
-	for range 20_000 {
-		if _, err := flood.Out.Write(message); err != nil {
-			t.Fatalf("sending to a node that is stopped: %v", err)
+	// Those that cross in messages, in one message even, for which there is room for a
+	// while; those that have to be fetched; and both in turns.
+	for _, sizes := range [][]int{{50, 50}, {300, 300}, {1000, 1000}, {60_000, 60_000}, {50, 1000}} {
+		// A sender that does not care for losses does not hang either.
+		for k := range 20_000 {
+			if _, err := flood.Out.Write(make([]byte, sizes[k%2])); err != nil {
+				t.Fatalf("sending to a node that is stopped: %v", err)
+			}
+		}
+		for _, flow := range others {
+			took := flow.Await(some)
+			t.Logf("after datagrams of %v bytes %d bytes to others took %v", sizes, some, took)
 		}
 	}
-	for _, flow := range others {
-		t.Logf("%d bytes to others in %v meanwhile", 4*some, flow.Await(4*some))
+	// And a trickle, which never lets the node seem to be gone.
+	for range 50 {
+		for _, size := range []int{50, 1000, 1000} {
+			if _, err := flood.Out.Write(make([]byte, size)); err != nil {
+				t.Fatalf("sending to a node that is stopped: %v", err)
+			}
+		}
+		for _, flow := range others {
+			flow.Await(1 << 20)
+		}
+	}
+	for i, flow := range others {
+		pause := flow.Pause()
+		t.Logf("flow %d between others had pauses of up to %v", i, pause)
+		if pause > standstill {
+			t.Errorf("flow %d between others stood still for %v", i, pause)
+		}
 	}
 	after := a.Snapshot()
 	if dropped(after) == dropped(before) {
