@@ -20,6 +20,7 @@ type exnCommand struct {
 	Test   []string `placeholder:"NAME" help:"Only these tests, separated by commas; tcp means tcp-1, tcp-2 and so on."`
 	Check  bool     `help:"Exit with 3 if a target is missed."`
 	Daemon string   `placeholder:"FILE" help:"The program exn-tun (beside dsbench, or in PATH)."`
+	Relay  string   `type:"existingfile" placeholder:"FILE" help:"Another relay to compare ours with, in the test relay. It is started as FILE 1 0 A B, and copies between a TUN tunA that it makes in the network namespace /run/netns/A and tunB in B, both with a virtio header and checksum offload."`
 }
 
 // Help is the long text of --help.
@@ -40,7 +41,7 @@ func (c *exnCommand) Run(in *invocation) error {
 	if err != nil {
 		return usageError{err}
 	}
-	plan := exn0.Plan{Tests: c.Test, Runs: c.Runs, Quick: c.Quick, Daemon: daemon, CPUs: [2]int{lead, follow}}
+	plan := exn0.Plan{Tests: c.Test, Runs: c.Runs, Quick: c.Quick, Daemon: daemon, Relay: c.Relay, CPUs: [2]int{lead, follow}}
 	if err := plan.Check(); err != nil {
 		return usageError{err}
 	}

@@ -2,6 +2,7 @@ package exn0
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -114,6 +115,13 @@ func (b *bench) run(ctx context.Context, l load, name string) (o outcome, foreig
 	entry, err := b.entry(ctx, l, p)
 	if err != nil {
 		return o, 0, err
+	}
+	if p.Accompany != nil {
+		var end func() error
+		if end, err = p.Accompany(); err != nil {
+			return o, 0, err
+		}
+		defer func() { err = errors.Join(err, end()) }()
 	}
 	daemons, err := cpuOf(p.Daemons)
 	if err != nil {

@@ -4,6 +4,7 @@
 //
 //	tcp-1           one TCP stream, MTU 65,535, against the relay
 //	tcp-1-veth      the same against veth; also the relay itself
+//	relay           the relay itself against another, where one is given
 //	tcp-1-mtu1500   the same at MTU 1500
 //	tcp-2, tcp-4    two and four streams at a time, against veth
 //	tcp-bidir       a stream each way at the same time, against the relay
@@ -13,6 +14,8 @@
 //	udp             UDP datagrams of 1400 bytes that arrive
 //	udp-gso         the same handed over 44 at a time
 //	node            one stream from a program that is a node of the fabric itself
+//	stalled         one stream, while one of two more nodes that are sent to is
+//	                stopped, against that node running
 //	alloc           heap objects that the daemons allocate for each packet
 //	idle            CPU use of both daemons without traffic
 //	variant-…       tcp-1 and rtt with other settings than the defaults

@@ -47,9 +47,12 @@ type point struct {
 // The names of the paths. Those of exn0 are variants by MTU and mode.
 const (
 	relay    = "relay"
+	foreign  = "relay-foreign"
 	veth     = "veth"
 	whole    = "exn0"
 	small    = "exn0-mtu1500"
+	crowd    = "exn0-crowd"
+	stalled  = "exn0-stalled"
 	wholeMTU = 65535
 	smallMTU = 1500
 )
@@ -59,6 +62,9 @@ var against = map[string]string{
 	relay: "a process with two blocking threads between two TUNs, MTU 65,535, checksum offload",
 	veth:  "a veth pair, MTU 1500",
 	whole: "exn0 with its defaults",
+
+	foreign: "the program given by --relay, between two TUNs, MTU 65,535, checksum offload",
+	crowd:   "the same with that node running",
 }
 
 // variants are settings of exn0 that are compared with the defaults.
@@ -83,6 +89,10 @@ var builds = func() map[string]build {
 		veth:  func(Plan) (*path.Path, error) { return path.Veth(smallMTU) },
 		whole: func(p Plan) (*path.Path, error) { return path.Exn(p.Daemon, whole, "--mtu=65535") },
 		small: func(p Plan) (*path.Path, error) { return path.Exn(p.Daemon, small, "--mtu=1500") },
+
+		foreign: func(p Plan) (*path.Path, error) { return path.ForeignRelay(p.Relay) },
+		crowd:   func(p Plan) (*path.Path, error) { return path.Crowd(p.Daemon, crowd, false, "--mtu=65535") },
+		stalled: func(p Plan) (*path.Path, error) { return path.Crowd(p.Daemon, stalled, true, "--mtu=65535") },
 	}
 	for _, v := range variants {
 		all[variant(v.name)] = func(p Plan) (*path.Path, error) {
@@ -126,7 +136,7 @@ func (p Plan) loads() []load {
 	// One that sleeps while the other works could share its CPU: then there is
 	// no wake-up between them, and the result depends on what else runs.
 	apart := func(l load) load { l.apart = true; return l }
-	probed, pinged := []string{relay, veth, whole}, []string{relay, veth, whole}
+	probed, pinged := []string{relay, foreign, veth, whole}, []string{relay, veth, whole}
 	for _, v := range variants {
 		probed, pinged = append(probed, variant(v.name)), append(pinged, variant(v.name))
 	}
@@ -142,6 +152,7 @@ func (p Plan) loads() []load {
 		udp("udp", 1, relay, veth, whole),
 		udp("udp-gso", datagramsGSO, veth, small),
 		timed(joined, "traffic/joined", measure.Params{Streams: 1}, whole),
+		tcp("stalled", 1, false, crowd, stalled),
 	}
 }
 
@@ -170,6 +181,7 @@ func points() []point {
 		speed("tcp-1", probe, whole, relay, stream, least(1.0)),
 		speed("tcp-1-veth", probe, relay, veth, stream, nil),
 		speed("tcp-1-veth", probe, whole, veth, stream, least(0.8)),
+		speed("relay", probe, relay, foreign, stream, least(0.95)),
 		speed("tcp-1-mtu1500", "tcp-1500", small, veth, stream, least(0.65)),
 		speed("tcp-2", "tcp-2", relay, veth, "two streams at a time, their sum", nil),
 		speed("tcp-2", "tcp-2", whole, veth, "two streams at a time, their sum", least(0.6)),
@@ -189,6 +201,8 @@ func points() []point {
 			received + ", 44 handed over at a time (UDP_SEGMENT, UDP_GRO), MTU 1500", least(0.4), nil},
 		{test: "node", load: joined, subject: whole, unit: report.BitsPerSecond, value: throughput, target: report.AtLeast(report.Value, 10e9),
 			what: "what one TCP stream carries from a program that is a node itself (exn.Node) to a kernel behind exn0"},
+		speed("stalled", "stalled", stalled, crowd,
+			stream+", to one of four nodes, while the sender also sends 2000 datagrams/s to each of two more, of which one is stopped", least(0.9)),
 		{test: "alloc", subject: whole, unit: report.ObjectsPerOp, extra: (*bench).allocations, target: report.AtMost(report.Value, 0),
 			what: "heap objects that the daemons allocate for each packet of tcp-1"},
 		{test: "idle", subject: whole, unit: report.PercentOfCPU, extra: (*bench).idle, target: report.AtMost(report.Value, 0.1),
@@ -218,7 +232,7 @@ func selects(name, test string) bool { return test == name || strings.HasPrefix(
 // points are those of the plan.
 func (p Plan) points() []point {
 	return slices.DeleteFunc(points(), func(pt point) bool {
-		return len(p.Tests) > 0 && !slices.ContainsFunc(p.Tests, func(name string) bool { return selects(name, pt.test) })
+		return pt.reference == foreign && p.Relay == "" || len(p.Tests) > 0 && !slices.ContainsFunc(p.Tests, func(name string) bool { return selects(name, pt.test) })
 	})
 }
 

@@ -17,6 +17,7 @@ type Plan struct {
 	Runs   int      // of each load over each path
 	Quick  bool     // shorter runs
 	Daemon string   // path of the program exn-tun
+	Relay  string   // path of another relay, to compare ours with; "": none
 	CPUs   [2]int   // of sender and receiver where each is to have its own
 }
 
@@ -26,6 +27,9 @@ func (p Plan) Check() error {
 		if !slices.ContainsFunc(Tests(), func(test string) bool { return selects(t, test) }) {
 			return fmt.Errorf("no such test: %q; there are %s", t, strings.Join(Tests(), ", "))
 		}
+	}
+	if p.Relay == "" && slices.Contains(p.Tests, "relay") {
+		return errors.New("the test relay compares with another relay: give its path with --relay")
 	}
 	if p.Runs < 1 {
 		return fmt.Errorf("%d runs give no median: ask for 1 or more, 5 or more for one worth quoting", p.Runs)

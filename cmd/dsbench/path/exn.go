@@ -24,7 +24,12 @@ const ready = 30 * time.Second
 // Exn joins the two ends by exn0: a daemon in each, on a fabric of their own.
 // daemon is the program exn-tun, args are further flags of its command up.
 func Exn(daemon, name string, args ...string) (*Path, error) {
-	p, err := newPath(name)
+	return exnOf(2, daemon, name, args...)
+}
+
+// exnOf is Exn for any number of nodes.
+func exnOf(nodes int, daemon, name string, args ...string) (*Path, error) {
+	p, err := newPath(name, nodes)
 	if err != nil {
 		return nil, err
 	}
@@ -34,7 +39,7 @@ func Exn(daemon, name string, args ...string) (*Path, error) {
 	}
 	for i := range p.ns {
 		flags := append([]string{"up", "--fabric", p.Fabric(), "--node", strconv.Itoa(i + 1),
-			"--addr", addresses[i].String(), "--name", links[i]}, args...)
+			"--addr", address(i).String(), "--name", link(i)}, args...)
 		if err := p.up(i, exec.Command(daemon, flags...)); err != nil {
 			p.Close()
 			return nil, err
@@ -53,7 +58,7 @@ func (p *Path) Fabric() string {
 
 // Joined are the ends for a lead that joins the fabric by itself.
 func (p *Path) Joined() [2]measure.NetEnd {
-	return [2]measure.NetEnd{{Addr: third}, p.Ends[1]}
+	return [2]measure.NetEnd{{Addr: address(len(p.ns)).Addr()}, p.Ends[1]}
 }
 
 // A Tally is what the daemons of exn0 have counted, both together.

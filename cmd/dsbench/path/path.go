@@ -32,53 +32,56 @@ import (
 	"exnet/exn/netns"
 )
 
-// A Path is a network of two nodes.
+// A Path is a network of two nodes, and sometimes of more that are not measured.
 type Path struct {
 	Name    string
 	Ends    [2]measure.NetEnd
 	Daemons []int // processes that carry the packets; none for veth
 
+	// Accompany starts what goes on beside each load, and returns how to end it;
+	// nil: nothing.
+	Accompany func() (end func() error, err error)
+
 	dir      string     // of exn0, for the fabric and for what its daemons say
 	ready    []net.Conn // where daemons say what they are up to
-	ns       [2]*netns.NS
+	ns       []*netns.NS
 	programs []*program
 }
 
-// addresses are those of the two ends, the same on every path.
-var addresses = [2]netip.Prefix{
-	netip.MustParsePrefix("10.87.4.1/24"),
-	netip.MustParsePrefix("10.87.4.2/24"),
+// address is that of a node, the same on every path.
+func address(i int) netip.Prefix {
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 87, 4, byte(i + 1)}), 24)
 }
 
-// third is the address of a program that joins the fabric of exn0 by itself.
-var third = netip.MustParseAddr("10.87.4.3")
+// link is the name of a node's interface. They differ because a pair of veths is
+// made in one namespace.
+func link(i int) string { return fmt.Sprintf("bench%d", i) }
 
-// links are the interfaces' names, one for each end. They differ because a
-// pair of veths is made in one namespace.
-var links = [2]string{"bench0", "bench1"}
-
-// newPath makes the namespaces of a path.
-func newPath(name string) (*Path, error) {
+// newPath makes the namespaces of a path; the first two are its ends.
+func newPath(name string, nodes int) (*Path, error) {
 	p := &Path{Name: name}
-	for i := range p.ns {
-		var err error
-		if p.ns[i], err = netns.New(); err != nil {
+	for i := range nodes {
+		ns, err := netns.New()
+		if err != nil {
 			p.Close()
 			return nil, fmt.Errorf("path %s: %w", name, err)
 		}
-		p.Ends[i] = measure.NetEnd{NetNS: p.ns[i].String(), Addr: addresses[i].Addr()}
+		p.ns = append(p.ns, ns)
+		if i < len(p.Ends) {
+			p.Ends[i] = measure.NetEnd{NetNS: ns.String(), Addr: address(i).Addr()}
+		}
 	}
 	return p, nil
 }
 
 // end describes an end to package netns.
 func (p *Path) end(i, mtu int) netns.End {
-	return netns.End{NS: p.ns[i], Link: links[i], MTU: mtu, Addr: []string{addresses[i].String()}}
+	return netns.End{NS: p.ns[i], Link: link(i), MTU: mtu, Addr: []string{address(i).String()}}
 }
 
 // Veth joins the two ends by a pair of virtual Ethernet interfaces.
 func Veth(mtu int) (*Path, error) {
-	p, err := newPath("veth")
+	p, err := newPath("veth", 2)
 	if err != nil {
 		return nil, err
 	}
@@ -99,9 +102,7 @@ func (p *Path) Close() error {
 		errs = append(errs, l.Close())
 	}
 	for _, ns := range p.ns {
-		if ns != nil {
-			errs = append(errs, ns.Close())
-		}
+		errs = append(errs, ns.Close())
 	}
 	if p.dir != "" {
 		errs = append(errs, os.RemoveAll(p.dir)) // after the daemons have ended

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -23,7 +24,36 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 	}
+	if len(os.Args) == 5 && os.Args[1] == "1" && os.Args[2] == "0" {
+		err := foreign(os.Args[3], os.Args[4])
+		os.Stderr.WriteString(err.Error())
+		os.Exit(1)
+	}
 	leak.Main(m)
+}
+
+// foreign is what a foreign relay does.
+func foreign(names ...string) error {
+	var tuns []*os.File
+	for i, name := range names {
+		ns, err := netns.Open("/var/run/netns/" + name)
+		if err != nil {
+			return err
+		}
+		err = ns.Do(func() error {
+			tun, err := openTUN([]string{"tunA", "tunB"}[i], unix.TUN_F_CSUM)
+			tuns = append(tuns, tun)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	a, b := int(tuns[0].Fd()), int(tuns[1].Fd())
+	go pump(a, b)
+	err := pump(b, a)
+	runtime.KeepAlive(tuns)
+	return err
 }
 
 // need gets a path, or skips where none can be made.
@@ -50,8 +80,12 @@ func TestReferencesCarryData(t *testing.T) {
 		"veth":       func() (*Path, error) { return Veth(1500) },
 		"relay":      func() (*Path, error) { return Relay(wholeMTU) },
 		"relay 1500": func() (*Path, error) { return Relay(1500) },
+		"foreign":    func() (*Path, error) { return ForeignRelay("/proc/self/exe") },
 	} {
 		t.Run(name, func(t *testing.T) {
+			if _, err := os.Stat(namespaces); err != nil && name == "foreign" {
+				t.Skip("needs the directory /run/netns, where a foreign relay looks for namespaces")
+			}
 			p := need(t, make)
 			const amount = 8 << 20
 			var ln net.Listener
@@ -109,13 +143,13 @@ func TestCloseLeavesNothing(t *testing.T) {
 	if err := p.Close(); err != nil {
 		t.Fatal(err)
 	}
-	p.ns, p.programs = [2]*netns.NS{}, nil // for the clean-up
+	p.ns, p.programs = nil, nil // for the clean-up
 	if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
 		t.Errorf("the relay is still there: %v", err)
 	}
 	err = ns.Do(func() error {
-		if _, err := net.InterfaceByName(links[0]); err == nil {
-			t.Errorf("%s is still there", links[0])
+		if _, err := net.InterfaceByName(link(0)); err == nil {
+			t.Errorf("%s is still there", link(0))
 		}
 		return nil
 	})
@@ -136,6 +170,9 @@ func TestBrokenDaemon(t *testing.T) {
 	_, err := Exn(script, "exn0")
 	if err == nil || !strings.Contains(err.Error(), "no such luck") || !strings.Contains(err.Error(), "exit status 7") {
 		t.Errorf("a daemon that fails: %v", err)
+	}
+	if _, err := ForeignRelay(script); err == nil || !strings.Contains(err.Error(), "no such luck") {
+		t.Errorf("a relay that fails: %v", err)
 	}
 	if _, err = Exn(tmp+"/nothing", "exn0"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a daemon that is not there: %v", err)

@@ -22,7 +22,7 @@ const wholeMTU = 65535
 
 // Relay joins the two ends by TUNs and a process that copies between them.
 func Relay(mtu int) (*Path, error) {
-	p, err := newPath("relay")
+	p, err := newPath("relay", 2)
 	if err != nil {
 		return nil, err
 	}
@@ -33,7 +33,7 @@ func Relay(mtu int) (*Path, error) {
 	var tuns []*os.File
 	for i := range p.ns {
 		var tun *os.File
-		err = p.ns[i].Do(func() (err error) { tun, err = openTUN(links[i], offload); return err })
+		err = p.ns[i].Do(func() (err error) { tun, err = openTUN(link(i), offload); return err })
 		if err == nil {
 			defer tun.Close() // the relay has its own
 			tuns = append(tuns, tun)
