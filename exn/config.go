@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"exnet/arp"
+	"exnet/exn/device"
 	"exnet/exteth"
 	"exnet/fabric"
 	"exnet/napi"
@@ -50,10 +51,7 @@ type Config struct {
 }
 
 // A Route says that a destination is reached by a gateway on the link.
-type Route struct {
-	Destination netip.Prefix
-	Gateway     netip.Addr
-}
+type Route = device.Route
 
 // Errors of Open and Run.
 var (
@@ -124,8 +122,8 @@ func (c *Config) setDefaults() error {
 		}
 	}
 	for _, r := range c.Routes {
-		if !r.Destination.IsValid() || !r.Gateway.IsValid() || r.Destination.Addr().Is4() != r.Gateway.Is4() {
-			return fmt.Errorf("%w: route %v via %v: want a prefix and a gateway of the same family", ErrConfig, r.Destination, r.Gateway)
+		if err := r.Check(); err != nil {
+			return fmt.Errorf("%w: %w", ErrConfig, err)
 		}
 	}
 	return nil

@@ -292,9 +292,9 @@ func TestManyNeighbours(t *testing.T) {
 func TestRoutes(t *testing.T) {
 	simulate(t, 2, func(k int, c *Config, _ *fakeDevice) {
 		c.Routes = []Route{
-			{netip.MustParsePrefix("0.0.0.0/0"), addr4(1)},
-			{netip.MustParsePrefix("10.2.0.0/16"), netip.MustParseAddr("10.2.0.99")},
-			{netip.MustParsePrefix("::/0"), addr6(1)},
+			{Destination: netip.MustParsePrefix("0.0.0.0/0"), Gateway: addr4(1)},
+			{Destination: netip.MustParsePrefix("10.2.0.0/16"), Gateway: netip.MustParseAddr("10.2.0.99")},
+			{Destination: netip.MustParsePrefix("::/0"), Gateway: addr6(1)},
 		}
 	}, func(r *rig) {
 		for _, p := range [][]byte{

@@ -63,11 +63,11 @@ func (c *NodeConfig) check() error {
 		seen[a] = true
 	}
 	for _, r := range c.Routes {
+		if err := r.Check(); err != nil {
+			return fmt.Errorf("%w: %w", ErrConfig, err)
+		}
 		onLink := r.Gateway.IsLinkLocalUnicast() || slices.ContainsFunc(c.Addresses, func(p netip.Prefix) bool { return p.Contains(r.Gateway) })
-		switch {
-		case !r.Destination.IsValid() || !r.Gateway.IsValid() || r.Destination.Addr().Is4() != r.Gateway.Is4():
-			return fmt.Errorf("%w: route to %v via %v: want a subnet and a router, both IPv4 or both IPv6", ErrConfig, r.Destination, r.Gateway)
-		case !onLink:
+		if !onLink {
 			return fmt.Errorf("%w: route to %v: router %v is in no subnet of the node: choose one in %v", ErrConfig, r.Destination, r.Gateway, c.Addresses)
 		}
 	}

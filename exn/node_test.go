@@ -364,8 +364,8 @@ func TestNodeRefusesConfig(t *testing.T) {
 		"broadcast address":    {Addresses: subnets("10.0.0.255/24")},
 		"twice":                {Addresses: subnets("10.0.0.1/24", "10.0.0.1/16")},
 		"group":                {Addresses: subnets("224.0.0.1/24")},
-		"gateway out of reach": {Addresses: subnets("10.0.0.1/24"), Routes: []Route{{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParseAddr("10.2.0.1")}}},
-		"families differ":      {Addresses: subnets("10.0.0.1/24"), Routes: []Route{{netip.MustParsePrefix("fd01::/16"), netip.MustParseAddr("10.0.0.2")}}},
+		"gateway out of reach": {Addresses: subnets("10.0.0.1/24"), Routes: []Route{{Destination: netip.MustParsePrefix("10.1.0.0/16"), Gateway: netip.MustParseAddr("10.2.0.1")}}},
+		"families differ":      {Addresses: subnets("10.0.0.1/24"), Routes: []Route{{Destination: netip.MustParsePrefix("fd01::/16"), Gateway: netip.MustParseAddr("10.0.0.2")}}},
 	} {
 		if n, err := Join(t.Context(), attach(1), cfg); !errors.Is(err, ErrConfig) {
 			t.Errorf("%s: %v", name, err)

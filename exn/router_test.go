@@ -40,8 +40,8 @@ func route(t testing.TB, a, b fabric.Node, most mtu.Link) *Router {
 func beyond(side int) []Route {
 	other := 3 - side
 	return []Route{
-		{netip.MustParsePrefix(fmt.Sprintf("10.%d.0.0/24", other)), netip.MustParseAddr(fmt.Sprintf("10.%d.0.9", side))},
-		{netip.MustParsePrefix(fmt.Sprintf("fd0%d::/64", other)), netip.MustParseAddr(fmt.Sprintf("fd0%d::9", side))},
+		{Destination: netip.MustParsePrefix(fmt.Sprintf("10.%d.0.0/24", other)), Gateway: netip.MustParseAddr(fmt.Sprintf("10.%d.0.9", side))},
+		{Destination: netip.MustParsePrefix(fmt.Sprintf("fd0%d::/64", other)), Gateway: netip.MustParseAddr(fmt.Sprintf("fd0%d::9", side))},
 	}
 }
 

@@ -39,10 +39,10 @@ func (r *routeFlag) UnmarshalText(text []byte) error {
 	if err == nil {
 		r.Gateway, err = netip.ParseAddr(gateway)
 	}
-	if err != nil || p.Addr().Is4() != r.Gateway.Is4() {
+	r.Destination = p.Masked()
+	if err != nil || r.Check() != nil {
 		return fmt.Errorf("%q is no route; write the destination and the address of the next hop, like 10.3.0.0/24=10.2.0.1", text)
 	}
-	r.Destination = p.Masked()
 	return nil
 }
 

@@ -86,7 +86,7 @@ func (c *upCommand) device(node fabric.NodeID, fabricDir string) device.Config {
 		d.Kind = device.TAP
 	}
 	for _, r := range c.Via {
-		d.Routes = append(d.Routes, device.Route(r.Route))
+		d.Routes = append(d.Routes, r.Route)
 	}
 	return d
 }

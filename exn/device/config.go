@@ -38,6 +38,14 @@ type Route struct {
 	Gateway     netip.Addr
 }
 
+// Check finds what makes no sense, whatever the addresses of the interface are.
+func (r Route) Check() error {
+	if !r.Destination.IsValid() || !r.Gateway.IsValid() || r.Destination.Addr().Is4() != r.Gateway.Is4() {
+		return fmt.Errorf("route %v via %v: give a prefix and a gateway of the same family: %w", r.Destination, r.Gateway, ErrConfig)
+	}
+	return nil
+}
+
 // Check returns the error that Open would return because of the Config alone,
 // whatever the machine is like. It wraps ErrConfig.
 func (c Config) Check() error { return c.complete() }
@@ -85,8 +93,8 @@ func (c *Config) complete() error {
 		}
 	}
 	for _, r := range c.Routes {
-		if !r.Destination.IsValid() || !r.Gateway.IsValid() || r.Destination.Addr().Is4() != r.Gateway.Is4() {
-			return fmt.Errorf("route %v via %v: give a prefix and a gateway of the same family: %w", r.Destination, r.Gateway, ErrConfig)
+		if err := r.Check(); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -17,6 +17,7 @@
 package netns
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -66,8 +67,15 @@ func Open(name string) (*NS, error) {
 	if err != nil {
 		return nil, fmt.Errorf("network namespace %q: %w; see ip netns list, or make it with ip netns add", name, err)
 	}
+	if kind, err := unix.IoctlRetInt(int(file.Fd()), unix.NS_GET_NSTYPE); err != nil || kind != unix.CLONE_NEWNET {
+		file.Close()
+		return nil, fmt.Errorf("%s %w; ip netns list shows those that have a name", path, ErrOther)
+	}
 	return &NS{file}, nil
 }
+
+// ErrOther means that a file is something else.
+var ErrOther = errors.New("is not a network namespace")
 
 func current() (*NS, error) {
 	file, err := os.Open(threadNS)
