@@ -3,11 +3,13 @@ package exn
 import (
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"time"
 
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 
 	"exnet/arp"
+	"exnet/exn/device"
 	"exnet/multicast"
 )
 
@@ -24,8 +26,14 @@ import (
 // An address that is in use is never given up, whatever others say (RFC 5227,
 // 2.4 c): a node that claims it can disturb who believes it, but must not be able to
 // end this process.
+//
+// Addresses come and go while the interface runs, where the device tells of it: by
+// hand (ip address), or by a DHCP client. One that is new goes through the same
+// states, but when it is lost that is only shown and logged: the kernel has it, and
+// who gave it can take it away again. One that the kernel has no more is forgotten.
 type address struct {
 	prefix netip.Prefix
+	later  bool           // it came while the interface ran
 	claim  *arp.Claim     // IPv4
 	state  arp.ClaimState // IPv6
 	again  time.Duration  // when to claim it again after a second conflict; 0: no need
@@ -76,20 +84,79 @@ func (i *Interface) claimAll(now time.Duration) {
 		timing = announceOnly
 	}
 	for _, a := range i.addresses {
-		addr := a.prefix.Addr()
-		switch {
-		case addr.Is4():
-			a.claim = arp.NewClaim(addr, i.mac, timing, rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())), now)
-		case i.resolver == nil: // a TAP: the kernel probes and announces it
-			a.state = arp.Held
-		default:
-			if group, ok := multicast.MACOf(arp.SolicitedNode(addr)); ok {
-				i.membership.Add(group)
-			}
-			i.joinGroups()
-			if err := i.resolver.add(a.prefix, &dadWatch{addr, &i.mail}); err != nil {
-				i.fail(err)
-			}
+		if err := i.claim(a, timing, now); err != nil {
+			i.fail(err)
+		}
+	}
+	i.advanceClaims(now)
+}
+
+// claim starts the claim of one address.
+func (i *Interface) claim(a *address, timing arp.Timing, now time.Duration) error {
+	addr := a.prefix.Addr()
+	switch {
+	case addr.Is4():
+		a.claim = arp.NewClaim(addr, i.mac, timing, rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())), now)
+		return nil
+	case i.resolver == nil: // a TAP: the kernel probes and announces it
+		a.state = arp.Held
+		return nil
+	}
+	if group, ok := multicast.MACOf(arp.SolicitedNode(addr)); ok {
+		i.membership.Add(group)
+	}
+	i.joinGroups()
+	a.served = true
+	return i.resolver.add(a.prefix, &dadWatch{addr, &i.mail})
+}
+
+// unclaim forgets an address.
+func (i *Interface) unclaim(a *address) {
+	if a.served {
+		i.resolver.remove(a.prefix.Addr())
+	}
+	if i.resolver == nil || a.prefix.Addr().Is4() {
+		return
+	}
+	if group, ok := multicast.MACOf(arp.SolicitedNode(a.prefix.Addr())); ok {
+		i.membership.Remove(group)
+	}
+	i.joinGroups()
+}
+
+// watchAddresses lets the loop hear when the addresses of the device change.
+func (i *Interface) watchAddresses() (stop func(), err error) {
+	w, ok := i.dev.(device.AddressWatcher)
+	if !ok {
+		return func() {}, nil
+	}
+	return w.WatchAddresses(func(present []netip.Prefix) {
+		// Not nil, which says that there is no news.
+		i.mail.post(func(l *letters) { l.present = append([]netip.Prefix{}, present...) })
+	})
+}
+
+// follow brings the addresses of the interface to those that its device has.
+func (i *Interface) follow(present []netip.Prefix, now time.Duration) {
+	i.addresses = slices.DeleteFunc(i.addresses, func(a *address) bool {
+		gone := !slices.ContainsFunc(present, func(p netip.Prefix) bool { return p.Addr() == a.prefix.Addr() })
+		if gone {
+			i.cfg.Log.Info("address removed", "addr", a.prefix)
+			i.unclaim(a)
+		}
+		return gone
+	})
+	for _, p := range present {
+		k := slices.IndexFunc(i.addresses, func(a *address) bool { return a.prefix.Addr() == p.Addr() })
+		if k >= 0 {
+			i.addresses[k].prefix = p // its subnet may have changed
+			continue
+		}
+		i.cfg.Log.Info("address added", "addr", p)
+		a := &address{prefix: p, later: true}
+		i.addresses = append(i.addresses, a)
+		if err := i.claim(a, arp.FabricTiming, now); err != nil {
+			i.cfg.Log.Warn("address cannot be claimed", "addr", p, "err", err)
 		}
 	}
 	i.advanceClaims(now)
@@ -103,7 +170,7 @@ func (i *Interface) advanceClaims(now time.Duration) {
 		if a.claim != nil {
 			i.advanceClaim(a, now)
 		}
-		open = open && a.current() != arp.Probing && a.current() != arp.Lost
+		open = open && (a.later || a.current() != arp.Probing && a.current() != arp.Lost)
 	}
 	if open && !i.opened {
 		i.open(now)
@@ -152,13 +219,22 @@ func (i *Interface) observeARP(p *arp.Packet, now time.Duration) {
 		}
 		i.stats.count(conflicts)
 		if before == arp.Probing {
-			i.fail(i.conflict(a.prefix.Addr(), a.claim.Rival()))
+			i.lost(a, i.conflict(a.prefix.Addr(), a.claim.Rival()))
 			return
 		}
 		i.cfg.Log.Warn("address claimed by another node; will be announced again", "addr", a.prefix.Addr(),
 			"rival", a.claim.Rival(), "in", arp.FabricTiming.DefendInterval)
 		a.again = now + arp.FabricTiming.DefendInterval
 	}
+}
+
+// lost tells that an address turned out to be another node's.
+func (i *Interface) lost(a *address, err *ConflictError) {
+	if !a.later {
+		i.fail(err)
+		return
+	}
+	i.cfg.Log.Warn("address in use by another node; it is not announced", "addr", a.prefix, "err", err)
 }
 
 func (i *Interface) conflict(a netip.Addr, rival arp.MAC) *ConflictError {
@@ -173,9 +249,9 @@ func (i *Interface) detected(r claimResult, now time.Duration) {
 			continue
 		}
 		if !r.ok {
-			a.state = arp.Lost
+			a.state, a.served = arp.Lost, false
 			i.stats.count(conflicts)
-			i.fail(&ConflictError{Addr: r.addr})
+			i.lost(a, &ConflictError{Addr: r.addr})
 			return
 		}
 		if a.state == arp.Probing {

@@ -54,7 +54,8 @@
 // Life. IPv4 addresses are claimed by arp.Claim, IPv6 addresses by netstack; then the
 // carrier comes up and [Interface.Ready] is closed, less than half a second after
 // the start. An adopted interface is in use: its addresses are announced at once,
-// and its connections go on. When a node leaves, its neighbours are forgotten.
+// and its connections go on. Addresses that are given to the device later, or taken
+// away, are noticed. When a node leaves, its neighbours are forgotten.
 // The carrier goes when Run ends.
 //
 // Trust. Frames come from processes that may lie, in memory that they may change.

@@ -35,6 +35,13 @@ type fakeDevice struct {
 	fail    error // of each Write
 	gone    bool
 	sink    bool // forget what is written
+	changed func([]netip.Prefix)
+}
+
+// WatchAddresses implements device.AddressWatcher: a test calls changed.
+func (d *fakeDevice) WatchAddresses(f func([]netip.Prefix)) (func(), error) {
+	d.changed = f
+	return func() {}, nil
 }
 
 type packet struct {

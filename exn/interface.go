@@ -216,7 +216,11 @@ func (i *Interface) Run(ctx context.Context) error {
 		i.setCarrier(false)
 	}
 	i.claimAll(i.clock())
-	err := i.engine.Run(ctx, (*timedSleeper)(i), napi.OSYield)
+	unfollow, err := i.watchAddresses()
+	if err == nil {
+		err = i.engine.Run(ctx, (*timedSleeper)(i), napi.OSYield)
+		unfollow()
+	}
 	cancel(nil)
 	<-watch
 	i.setCarrier(false)

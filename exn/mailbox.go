@@ -33,17 +33,18 @@ type letters struct {
 	failed  []netip.Addr   // neighbours that cannot be resolved
 	results []claimResult  // of IPv6 addresses
 	asks    []func()
+	present []netip.Prefix // the addresses of the device, if they have changed
 }
 
 func (l *letters) len() int {
-	return len(l.frames) + len(l.events) + len(l.changed) + len(l.failed) + len(l.results) + len(l.asks)
+	return len(l.frames) + len(l.events) + len(l.changed) + len(l.failed) + len(l.results) + len(l.asks) + len(l.present)
 }
 
 // reset keeps the memory, not what was in it.
 func (l *letters) reset() {
 	clear(l.frames)
 	clear(l.asks)
-	*l = letters{l.frames[:0], l.events[:0], l.changed[:0], l.failed[:0], l.results[:0], l.asks[:0]}
+	*l = letters{l.frames[:0], l.events[:0], l.changed[:0], l.failed[:0], l.results[:0], l.asks[:0], nil}
 }
 
 // post lets f put letters in. It returns false, having done nothing, when nobody

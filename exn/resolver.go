@@ -85,6 +85,12 @@ func (r *resolver) add(p netip.Prefix, disp stack.AddressDispatcher) error {
 	return nil
 }
 
+// remove takes an address back.
+func (r *resolver) remove(a netip.Addr) {
+	// An error says that it is not there.
+	_ = r.stack.RemoveAddress(resolverNIC, tcpip.AddrFromSlice(a.AsSlice()))
+}
+
 func protocolOf(a netip.Addr) tcpip.NetworkProtocolNumber {
 	if a.Is4() {
 		return ipv4.ProtocolNumber

@@ -86,6 +86,9 @@ func (i *Interface) pollMailbox(int) (r napi.Result) {
 				i.pending.Fail(a)
 			}
 		}
+		if l.present != nil {
+			i.follow(l.present, now)
+		}
 		for _, c := range l.results {
 			i.detected(c, now)
 		}

@@ -68,7 +68,7 @@ func addressLine(a device.Address) string {
 }
 
 // claim says what is wrong with an address of a TUN: the fabric finds only those that
-// the daemon has claimed there, not one that somebody gave the interface since.
+// the daemon has claimed there.
 func claim(s *state, a netip.Addr) string {
 	if s.Interface.Kind == device.TAP.String() {
 		return "" // the kernel itself answers for it
@@ -76,7 +76,7 @@ func claim(s *state, a netip.Addr) string {
 	k := slices.IndexFunc(s.Interface.Addresses, func(known exn.AddressState) bool { return known.Prefix.Addr() == a })
 	switch {
 	case k < 0:
-		return "  (unknown on the fabric: give it to exn-tun up)"
+		return "  (unknown on the fabric)" // for the moment
 	case s.Interface.Addresses[k].State == arp.Probing.String(), s.Interface.Addresses[k].State == arp.Lost.String():
 		return "  (" + s.Interface.Addresses[k].State + ")"
 	}

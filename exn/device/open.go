@@ -3,6 +3,7 @@ package device
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 
@@ -28,6 +29,7 @@ type TunTap struct {
 	mtu     int
 	adopted bool
 	handle  *netlink.Handle // of the interface's namespace
+	events  *os.File        // the same, for what changes in it
 
 	mu       sync.Mutex // guards what follows
 	offloads exteth.Caps
@@ -59,6 +61,9 @@ func Open(c Config) (*TunTap, error) {
 func (d *TunTap) attach(c Config) (err error) {
 	if d.handle, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
 		return fmt.Errorf("netlink: %w", permission(err))
+	}
+	if d.events, err = addressEvents(); err != nil {
+		return err
 	}
 	if d.adopted, err = d.leftover(); err != nil {
 		return err
@@ -165,6 +170,9 @@ func (d *TunTap) Close() error {
 	}
 	if d.handle != nil {
 		d.handle.Close()
+	}
+	if d.events != nil {
+		d.events.Close() // may have been, by who watched
 	}
 	if err != nil {
 		return fmt.Errorf("removing interface %s: %w", d.name, err)

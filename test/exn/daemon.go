@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -227,5 +228,25 @@ func (n *Node) state(to any) {
 	}
 	if err := json.Unmarshal(out, to); err != nil {
 		n.Fatalf("%v: exn-tun show --json: %v in %s", n, err, out)
+	}
+}
+
+// AwaitAddress waits until an address of the node's interface is in a state, such
+// as held; "" is for one that the daemon does not have.
+func (n *Node) AwaitAddress(p netip.Prefix, state string) {
+	n.Helper()
+	for begin := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		is := ""
+		for _, a := range n.Snapshot().Addresses {
+			if a.Prefix == p {
+				is = a.State
+			}
+		}
+		if is == state {
+			return
+		}
+		if time.Since(begin) > patience {
+			n.Fatalf("%v: address %v is %q, not %q", n, p, is, state)
+		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"exnet/arp"
 	"exnet/test/debroot"
 	"exnet/test/exn"
 )
@@ -53,6 +54,9 @@ func TestDHCP(t *testing.T) {
 	})
 	if !addr.IsValid() {
 		t.Fatal("udhcpc has set no address of the range")
+	}
+	if !f.IsVeth() {
+		client.AwaitAddress(netip.PrefixFrom(addr, 24), arp.Held.String()) // the daemon has noticed
 	}
 	flow := server.Flow(client, addr)
 	flow.Await(4 << 20)

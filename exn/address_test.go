@@ -1,0 +1,82 @@
+package exn
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"exnet/arp"
+	"exnet/exn/device"
+)
+
+// states are the addresses of a node's interface and what became of them.
+func (n *rigNode) states() map[string]string {
+	all := map[string]string{}
+	for _, a := range n.Snapshot().Addresses {
+		all[a.Prefix.String()] = a.State
+	}
+	return all
+}
+
+// An address that the kernel has been given is claimed, announced and found by
+// others, and forgotten when the kernel has it no more. One that is another node's is
+// not fought for, and ends nothing.
+func TestAddressesLater(t *testing.T) {
+	for _, kind := range []device.Kind{device.TUN, device.TAP} {
+		simulate(t, 2, func(_ int, _ *Config, d *fakeDevice) { d.kind = kind; d.mtu = 1500 }, func(r *rig) {
+			n := r.n[0]
+			var has []netip.Prefix
+			for _, a := range n.Snapshot().Addresses {
+				has = append(has, a.Prefix)
+			}
+			new4, new6 := netip.MustParsePrefix("10.9.0.77/16"), netip.MustParsePrefix("fd09::77/64")
+			taken4, taken6 := netip.PrefixFrom(addr4(1), 24), netip.PrefixFrom(addr6(1), 64)
+			n.dev.changed(append(slices.Clone(has), new4, new6, taken4, taken6))
+			time.Sleep(5 * time.Second)
+			got := n.states()
+			for p, want := range map[netip.Prefix]arp.ClaimState{new4: arp.Held, new6: arp.Held, taken4: arp.Lost, taken6: arp.Lost} {
+				if kind == device.TAP {
+					want = arp.Held // of a TAP's addresses kernels tell each other, and there is none
+				}
+				if got[p.String()] != want.String() {
+					t.Errorf("%v: %v is %q, want %v", kind, p, got[p.String()], want)
+				}
+			}
+			select {
+			case err := <-n.err:
+				t.Fatalf("%v: Run ended: %v", kind, err)
+			default:
+			}
+			if kind == device.TUN {
+				for _, a := range []netip.Addr{new4.Addr(), new6.Addr()} {
+					p := udp(r.n[1].own(netip.PrefixFrom(a, 24)), a, 100, 1)
+					r.n[1].dev.send(p)
+					r.settle()
+					n.want(t, p)
+				}
+			}
+			n.dev.changed(has)
+			r.settle()
+			if now := n.states(); len(now) != len(has) {
+				t.Errorf("%v: %v, want %v", kind, now, has)
+			}
+			if kind == device.TUN { // nobody answers for them any more
+				r.n[1].resolver.forget([]netip.Addr{new4.Addr(), new6.Addr()})
+				for _, a := range []netip.Addr{new4.Addr(), new6.Addr()} {
+					r.n[1].dev.send(udp(r.n[1].own(netip.PrefixFrom(a, 24)), a, 100, 1))
+				}
+				time.Sleep(5 * time.Second)
+				if got := n.dev.take(); len(got) > 0 {
+					t.Errorf("%d packets for addresses that are gone", len(got))
+				}
+			}
+			// Given again, it is claimed again.
+			n.dev.changed(append(slices.Clone(has), new4))
+			time.Sleep(5 * time.Second)
+			if got := n.states()[new4.String()]; got != arp.Held.String() {
+				t.Errorf("%v: %v is %q", kind, new4, got)
+			}
+		})
+	}
+}
