@@ -53,9 +53,13 @@ func (d *fakeDevice) Name() string          { return "fake0" }
 func (d *fakeDevice) Kind() device.Kind     { return d.kind }
 func (d *fakeDevice) MTU() int              { return d.mtu }
 func (d *fakeDevice) Offloads() exteth.Caps { return d.caps }
-func (d *fakeDevice) Adopted() bool         { return d.adopted }
-func (d *fakeDevice) FD() int               { return -1 }
-func (d *fakeDevice) Close() error          { return nil }
+
+// SetOffloads implements device.Offloader, on the goroutine of a test.
+func (d *fakeDevice) SetOffloads(o exteth.Caps) error { d.caps = o; return nil }
+
+func (d *fakeDevice) Adopted() bool { return d.adopted }
+func (d *fakeDevice) FD() int       { return -1 }
+func (d *fakeDevice) Close() error  { return nil }
 
 func (d *fakeDevice) Notify(f func()) { d.notify = f }
 

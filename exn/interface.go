@@ -234,6 +234,21 @@ func (i *Interface) Run(ctx context.Context) error {
 	return err
 }
 
+// SetOffloads switches what the device passes up and takes, and tells the other nodes,
+// which complete in software from then on what is not taken any more, or stop doing
+// so. What the kernel does not have stays off: Snapshot tells.
+func (i *Interface) SetOffloads(o exteth.Caps) error {
+	d, ok := i.dev.(device.Offloader)
+	if !ok {
+		return fmt.Errorf("%w: the offloads of %s cannot be changed", ErrConfig, i.dev.Name())
+	}
+	if err := d.SetOffloads(o); err != nil {
+		return err
+	}
+	i.ask(func() { i.eth.SetCaps(i.dev.Offloads()) })
+	return nil
+}
+
 // fail ends Run with an error.
 func (i *Interface) fail(err error) { i.cancel(err) }
 

@@ -148,6 +148,30 @@ func TestOffloads(t *testing.T) {
 	}
 }
 
+// Switched while packets flow, offloads hold for what is sent from then on.
+func TestSetOffloads(t *testing.T) {
+	simulate(t, 2, nil, func(r *rig) {
+		for _, caps := range []exteth.Caps{0, exteth.CapAll, exteth.CapChecksum, exteth.CapAll} {
+			if err := r.n[1].SetOffloads(caps); err != nil {
+				t.Fatal(err)
+			}
+			r.settle()
+			if s := r.n[0].Snapshot(); s.Peers[0].Takes != caps.String() || r.n[1].Snapshot().Settings.Offloads != caps.String() {
+				t.Errorf("the other takes %s, want %v", s.Peers[0].Takes, caps)
+			}
+			r.n[0].dev.mu.Lock()
+			r.n[0].dev.out = append(r.n[0].dev.out, packet{udp(addr4(0), addr4(1), 30000, 1),
+				exteth.VNet{Flags: exteth.NeedsChecksum, GSO: exteth.GSOUDP, GSOSize: 1400, CsumStart: 20, CsumOffset: 6}})
+			r.n[0].dev.mu.Unlock()
+			r.n[0].dev.notify()
+			r.settle()
+			if got := len(r.n[1].dev.take()); (got == 1) != (caps == exteth.CapAll) || got == 0 {
+				t.Errorf("a receiver with %v got %d packets", caps, got)
+			}
+		}
+	})
+}
+
 // What the kernel refuses is counted, by reason, and stops nothing.
 func TestRefused(t *testing.T) {
 	simulate(t, 2, nil, func(r *rig) {

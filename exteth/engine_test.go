@@ -289,6 +289,35 @@ func TestNodeLeavesAndRestarts(t *testing.T) {
 	s.idle()
 }
 
+// What a receiver takes can change: its peers are told, and complete what it takes no
+// more, or stop doing so. Full rings only delay that.
+func TestSetCaps(t *testing.T) {
+	s := newNet(t, 2, func(i int, d *double, c *Config) { d.mapped = true })
+	for round, caps := range []Caps{CapChecksum, CapAll, 0, CapAll} {
+		s.w.nodes[0].ringSize = 1
+		s.mustSend(1, ethernet(node(0), 1, 60, 1), VNet{}) // fills it
+		s.e[1].SetCaps(caps)
+		s.run()
+		if p, _ := s.e[0].Peer(1); p.Caps != caps || !p.Met {
+			t.Errorf("round %d: the peer is %+v, want %v", round, p, caps)
+		}
+		sup := super{payload: 5000, size: 1000, to: node(1), flags: 0x10}
+		f, v := sup.frame()
+		s.got[1] = nil
+		s.mustSend(0, f, v)
+		s.run()
+		if needs, _ := v.Needs(); (needs&^caps == 0) != (len(s.got[1]) == 1) || len(s.got[1]) == 0 {
+			t.Errorf("round %d: a receiver with %v got %d frames", round, caps, len(s.got[1]))
+		}
+	}
+	sends := s.w.nodes[1].sends
+	s.e[1].SetCaps(CapAll)
+	if s.w.nodes[1].sends != sends {
+		t.Error("what has not changed is told")
+	}
+	s.idle()
+}
+
 // Mixed versions exchange nothing, and count it.
 func TestVersions(t *testing.T) {
 	s := newNet(t, 2, nil)

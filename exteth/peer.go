@@ -150,6 +150,19 @@ func (e *Engine) greet(p *peer, answer bool) {
 	}
 }
 
+// SetCaps says that from now on Receive takes something else, and tells the peers. What
+// they sent before comes as it is.
+func (e *Engine) SetCaps(c Caps) {
+	if c == e.cfg.Caps {
+		return
+	}
+	e.cfg.Caps = c
+	for _, n := range e.node.Peers() {
+		p := e.peer(n)
+		e.greet(p, p.greeting != greetHello) // they need not answer, except for the first
+	}
+}
+
 // greeted takes a peer's HELLO.
 func (e *Engine) greeted(p *peer, h hello) {
 	if p.met && p.instance != h.instance {

@@ -75,6 +75,12 @@ type Device interface {
 	Close() error
 }
 
+// An Offloader is a device whose offloads can be switched while packets flow. What the
+// kernel does not have stays off: Offloads tells.
+type Offloader interface {
+	SetOffloads(exteth.Caps) error
+}
+
 // A Notifier is a device without a descriptor: it calls the given function, on any
 // goroutine, when there is something to read that was not there at the last Read.
 type Notifier interface {

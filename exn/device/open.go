@@ -202,8 +202,9 @@ func (d *TunTap) Offloads() exteth.Caps {
 	return d.offloads
 }
 
-// SetOffloads switches offloads while packets flow. What the kernel does not
-// have stays off: Offloads tells.
+var _ Offloader = (*TunTap)(nil)
+
+// SetOffloads implements Offloader.
 func (d *TunTap) SetOffloads(o exteth.Caps) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
