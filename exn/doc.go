@@ -58,6 +58,12 @@
 // away, are noticed. When a node leaves, its neighbours are forgotten.
 // The carrier goes when Run ends.
 //
+// Carrier. It says that the node is attached to the fabric, as that of a NIC says that
+// there is a cable to a switch: it goes when the fabric or the daemon does. It does not
+// say that anybody else is there, that links to others work, nor that more can join
+// (the fabric directory may be deleted): what works goes on working, which it would
+// not without a carrier.
+//
 // Trust. Frames come from processes that may lie, in memory that they may change.
 // Nothing is decided by a byte that is read twice; ARP and discovery are copied
 // before they are looked at, and believed only of the node that speaks of itself.

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"exnet/exn/device"
+	"exnet/fabric"
+	"exnet/fabric/emu"
 	"exnet/napi"
 )
 
@@ -106,6 +108,35 @@ func TestLifecycle(t *testing.T) {
 			t.Errorf("Run after Close: %v", err)
 		}
 		m.Snapshot() // of what is over: it must not hang
+	})
+}
+
+// A link that is cut takes no carrier: the node is attached still, and packets go again
+// when the link is mended.
+func TestCarrierWithoutLinks(t *testing.T) {
+	simulate(t, 2, nil, func(r *rig) {
+		p := udp(addr4(0), addr4(1), 100, 1)
+		for _, cut := range []bool{true, false} {
+			setting := emu.Up
+			if cut {
+				setting = emu.Down
+			}
+			r.net.Link(fabric.NodeAny, fabric.NodeAny).Set(setting)
+			r.n[0].dev.send(p)
+			time.Sleep(10 * time.Second) // all time-outs
+			for _, n := range r.n {
+				if !n.dev.carrier || !n.Snapshot().Carrier {
+					t.Errorf("cut %v: no carrier", cut)
+				}
+			}
+			if got := len(r.n[1].dev.take()); got != 0 && cut {
+				t.Errorf("%d packets over links that are cut", got)
+			}
+		}
+		r.n[0].dev.take() // what was not delivered is told to its sender
+		r.n[0].dev.send(p)
+		r.settle()
+		r.n[1].want(t, p)
 	})
 }
 

@@ -10,6 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
 	"exnet/test/netns"
 )
 
@@ -136,6 +139,19 @@ func (n *Node) flags() []string {
 		args = append(args, "--tap")
 	}
 	return append(args, n.fleet.opt.Flags...)
+}
+
+// Carrier reports whether the kernel sees a carrier on the node's interface.
+func (n *Node) Carrier() (on bool) {
+	n.Helper()
+	n.NS.Do(n, func() {
+		link, err := netlink.LinkByName(Link)
+		if err != nil {
+			n.Fatalf("%v: %v", n, err)
+		}
+		on = link.Attrs().RawFlags&unix.IFF_LOWER_UP != 0 // IFF_RUNNING follows some time later
+	})
+	return on
 }
 
 // String names the node in logs.

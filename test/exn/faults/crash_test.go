@@ -40,6 +40,9 @@ func TestKillUnderLoad(t *testing.T) {
 					t.Errorf("the interface of %v did not survive: %v", victim, err)
 				}
 			})
+			if victim.Carrier() {
+				t.Errorf("%v has a carrier without a daemon", victim)
+			}
 			if victim == b {
 				bystander.Await(some) // it does not notice
 			}
@@ -52,6 +55,9 @@ func TestKillUnderLoad(t *testing.T) {
 			t.Logf("%v: ready %v after its start, all flows went on after %v", victim, ready, time.Since(begin))
 			if !victim.Snapshot().Adopted {
 				t.Errorf("%v has not adopted its interface", victim)
+			}
+			if !victim.Carrier() {
+				t.Errorf("%v has no carrier", victim)
 			}
 		}
 	}

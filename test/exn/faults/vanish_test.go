@@ -23,6 +23,9 @@ func TestFabricDirectoryDeleted(t *testing.T) {
 	}
 	flow.Await(some)
 	flow.Stop()
+	if !a.Carrier() || !b.Carrier() {
+		t.Error("no carrier, though the nodes are joined still")
+	}
 	connects(t, b, a, a.IPv6)
 	b.Leave()
 	a.Leave()
