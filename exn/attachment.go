@@ -39,6 +39,7 @@ type attachment struct {
 	node     fabric.Node
 	link     *exteth.Endpoint
 	cfg      NodeConfig
+	start    time.Time
 
 	pinned *stack.PacketBuffer // the link's goroutine; see pin
 
@@ -67,15 +68,12 @@ func newAttachment(node fabric.Node, cfg NodeConfig, s *stack.Stack, forwards bo
 	if err != nil {
 		return nil, fmt.Errorf("exn: node %d: %w", node.ID(), err)
 	}
-	addresses := append([]netip.Prefix{netip.PrefixFrom(arp.LinkLocal(link.MAC()), 64)}, cfg.Addresses...)
-	a := &attachment{
-		stack: s, forwards: forwards, nic: nic, node: node, link: link, cfg: cfg,
-		claiming: len(addresses), verdicts: make(chan error, len(addresses)),
-		packets: make(chan arp.Packet, 64), assigned: make(chan netip.Addr, len(addresses)),
-		stop: make(chan struct{}),
-	}
+	a := &attachment{stack: s, forwards: forwards, nic: nic, node: node, link: link, cfg: cfg, start: time.Now(),
+		packets: make(chan arp.Packet, 64), stop: make(chan struct{})}
+	addresses := a.addresses()
+	a.claiming, a.verdicts, a.assigned = len(addresses), make(chan error, len(addresses)), make(chan netip.Addr, len(addresses))
 	a.Endpoint.Init(link, a)
-	if err := s.CreateNICWithOptions(nic, a, stack.NICOptions{Name: fmt.Sprintf("exn%d", nic-1)}); err != nil {
+	if err := s.CreateNICWithOptions(nic, a, stack.NICOptions{Name: a.name()}); err != nil {
 		link.Close()
 		<-link.Done()
 		return nil, fmt.Errorf("exn: node %d: %w", node.ID(), errnoOf(err))
@@ -91,6 +89,13 @@ func newAttachment(node fabric.Node, cfg NodeConfig, s *stack.Stack, forwards bo
 	}
 	a.stopped.Go(func() { a.keep(claims, random) })
 	return a, nil
+}
+
+func (a *attachment) name() string { return fmt.Sprintf("exn%d", a.nic-1) }
+
+// addresses are those of the configuration, and the link-local one of the node.
+func (a *attachment) addresses() []netip.Prefix {
+	return append([]netip.Prefix{netip.PrefixFrom(arp.LinkLocal(a.link.MAC()), 64)}, a.cfg.Addresses...)
 }
 
 // add gives netstack an address.

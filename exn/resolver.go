@@ -122,22 +122,6 @@ func (r *resolver) forget(addrs []netip.Addr) {
 	}
 }
 
-// neighbours lists the table.
-func (r *resolver) neighbours() (all []stack.NeighborEntry) {
-	for _, p := range []tcpip.NetworkProtocolNumber{ipv4.ProtocolNumber, ipv6.ProtocolNumber} {
-		n, err := r.stack.Neighbors(resolverNIC, p)
-		if err == nil {
-			all = append(all, n...)
-		}
-	}
-	return all
-}
-
-// time turns an instant of the stack's clock into one of ours.
-func (r *resolver) time(t tcpip.MonotonicTime) time.Time {
-	return time.Now().Add(-r.stack.Clock().NowMonotonic().Sub(t))
-}
-
 // receive gives a frame to netstack, which copies it.
 func (r *resolver) receive(frame []byte) {
 	d := r.link.attached()

@@ -20,7 +20,7 @@ type Snapshot struct {
 	Time    time.Time     `json:"time"`
 	Uptime  time.Duration `json:"uptime_ns"`
 	Name    string        `json:"name"`
-	Kind    string        `json:"kind"` // tun or tap
+	Kind    string        `json:"kind"` // tun, tap or router
 	Node    fabric.NodeID `json:"node"`
 	MAC     string        `json:"mac"`
 	MTU     int           `json:"mtu"`
@@ -129,7 +129,9 @@ func (i *Interface) Snapshot() Snapshot {
 		st := source.Stats()
 		s.NAPI.Sources = append(s.NAPI.Sources, SourceState{source.Name(), source.Budget(), st, st.ITRState.String()})
 	}
-	s.Neighbours = i.neighbours()
+	if i.resolver != nil {
+		s.Neighbours = neighbours(i.resolver.stack, resolverNIC, i.cfg.Prefix)
+	}
 	i.ask(func() { i.loopState(&s) })
 	slices.SortFunc(s.Groups, func(a, b Group) int { return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.MAC, b.MAC)) })
 	return s
@@ -146,23 +148,10 @@ func (i *Interface) addLosses(f *exteth.Interface) {
 	}
 }
 
-// neighbours reads netstack's table.
-func (i *Interface) neighbours() (all []Neighbour) {
-	if i.resolver == nil {
-		return nil
-	}
-	for _, e := range i.resolver.neighbours() {
-		a, _ := netip.AddrFromSlice(e.Addr.AsSlice())
-		n := Neighbour{Addr: a, State: e.State.String(), Updated: i.resolver.time(e.UpdatedAt)}
-		if len(e.LinkAddr) == len(arp.MAC{}) {
-			m := arp.MAC([]byte(e.LinkAddr))
-			n.MAC = m.String()
-			n.Node, _ = i.cfg.Prefix.Node(m)
-		}
-		all = append(all, n)
-	}
-	slices.SortFunc(all, func(a, b Neighbour) int { return a.Addr.Compare(b.Addr) })
-	return all
+// peerState is a node of the fabric, with what EXT-Eth knows of it, if anything.
+func peerState(n fabric.NodeID, p exteth.Peer, prefix arp.Prefix) PeerState {
+	return PeerState{Node: n, MAC: prefix.MAC(n).String(), Met: p.Met, Version: p.Version,
+		MTU: int(p.MTU), Takes: p.Caps.String(), Out: p.Out, Waiting: p.Waiting, Window: p.Window}
 }
 
 // loopState adds what belongs to the loop.
@@ -171,12 +160,8 @@ func (i *Interface) loopState(s *Snapshot) {
 		s.Addresses = append(s.Addresses, AddressState{a.prefix, a.current().String()})
 	}
 	for _, n := range i.cfg.Node.Peers() {
-		p, ok := i.eth.Peer(n)
-		if !ok {
-			p.Node = n
-		}
-		s.Peers = append(s.Peers, PeerState{Node: n, MAC: i.cfg.Prefix.MAC(n).String(), Met: p.Met, Version: p.Version,
-			MTU: int(p.MTU), Takes: p.Caps.String(), Out: p.Out, Waiting: p.Waiting, Window: p.Window})
+		p, _ := i.eth.Peer(n)
+		s.Peers = append(s.Peers, peerState(n, p, i.cfg.Prefix))
 	}
 	i.membership.Members(func(a netip.Addr) {
 		if m, ok := multicast.MACOf(a); ok {

@@ -60,6 +60,7 @@ type Endpoint struct {
 	mu         sync.Mutex
 	queue      []*stack.PacketBuffer
 	events     []fabric.Event
+	asks       []func()
 	dispatcher stack.NetworkDispatcher
 	closed     bool
 	inStack    bool      // packets are being delivered
@@ -128,6 +129,28 @@ func NewEndpoint(node fabric.Node, cfg EndpointConfig) (*Endpoint, error) {
 // Statistics returns the engine's counters.
 func (e *Endpoint) Statistics() *Statistics { return e.engine.Statistics() }
 
+// Peers returns what is known of the other nodes; nothing once the endpoint is closed.
+func (e *Endpoint) Peers() (all []Peer) {
+	done := make(chan struct{})
+	e.mu.Lock()
+	e.asks = append(e.asks, func() {
+		for _, n := range e.node.Peers() {
+			if p, ok := e.engine.Peer(n); ok {
+				all = append(all, p)
+			}
+		}
+		close(done)
+	})
+	e.mu.Unlock()
+	e.wake()
+	select {
+	case <-done:
+		return all
+	case <-e.done:
+		return nil
+	}
+}
+
 func (e *Endpoint) event(ev fabric.Event) {
 	e.mu.Lock()
 	e.events = append(e.events, ev)
@@ -156,8 +179,8 @@ func (e *Endpoint) run() {
 	}()
 	for {
 		e.mu.Lock()
-		closed, events := e.closed, e.events
-		e.events = nil
+		closed, events, asks := e.closed, e.events, e.asks
+		e.events, e.asks = nil, nil
 		if sent == len(queue) {
 			clear(queue)
 			queue, e.queue, sent = e.queue, queue[:0], 0
@@ -172,6 +195,9 @@ func (e *Endpoint) run() {
 		}
 		for _, ev := range events {
 			e.engine.NodeEvent(ev, now)
+		}
+		for _, f := range asks {
+			f()
 		}
 		work, _ := e.engine.PollRMA(now, batch)
 		n, _ := e.engine.PollVELO(now, batch)
@@ -220,7 +246,7 @@ func pause() {
 func (e *Endpoint) nothingNew(left bool) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return (left || len(e.queue) == 0) && len(e.events) == 0 && !e.closed
+	return (left || len(e.queue) == 0) && len(e.events) == 0 && len(e.asks) == 0 && !e.closed
 }
 
 // sleep returns how long to wait, negative for ever.

@@ -5,10 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"exnet/exn"
+	"exnet/exn/control"
 	"exnet/exn/device"
 	"exnet/fabric"
 	"exnet/fabric/shm"
@@ -89,6 +93,7 @@ func (c *upCommand) route(ctx context.Context, errs messages) error {
 		first.routes = append(first.routes, v.Route)
 	}
 	var ports []exn.RouterPort
+	var nodes []*shm.Node
 	var said []string
 	for _, p := range append([]routePortFlag{first}, c.Route...) {
 		at, err := shm.Attach(shm.Config{Dir: p.dir, Node: p.node})
@@ -98,6 +103,7 @@ func (c *upCommand) route(ctx context.Context, errs messages) error {
 			}
 			return err
 		}
+		nodes = append(nodes, at)
 		ports = append(ports, exn.RouterPort{Fabric: at, NodeConfig: exn.NodeConfig{
 			Addresses: p.addresses, Routes: p.routes, MTU: p.mtu, Prefix: c.MACPrefix.Prefix, Eager: c.Eager, Log: c.logger(errs)}})
 		said = append(said, fmt.Sprintf("%s (node %d of %s)", strings.Trim(fmt.Sprint(p.addresses), "[]"), at.ID(), at.Dir()))
@@ -109,10 +115,47 @@ func (c *upCommand) route(ctx context.Context, errs messages) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(errs, "exn-tun: ready: routing between %s\n", strings.Join(said, " and "))
-	err = notifyManager("READY=1\nSTATUS=routing")
+	answering, err := answerForRouter(r, nodes)
+	if err == nil {
+		fmt.Fprintf(errs, "exn-tun: ready: routing between %s\n", strings.Join(said, " and "))
+		err = notifyManager("READY=1\nSTATUS=routing")
+	}
 	if err == nil {
 		<-ctx.Done()
 	}
-	return errors.Join(err, r.Close(), notifyManager("STOPPING=1"))
+	return errors.Join(err, answering(), r.Close(), notifyManager("STOPPING=1"))
+}
+
+// answerForRouter lets show ask about each port, as about an interface.
+func answerForRouter(r *exn.Router, nodes []*shm.Node) (stop func() error, err error) {
+	var servers []*control.Server
+	stop = func() error {
+		var errs []error
+		for _, s := range servers {
+			errs = append(errs, s.Close())
+		}
+		return errors.Join(errs...)
+	}
+	for port, at := range nodes {
+		s, err := control.Listen(at.Dir(), at.ID(), map[string]control.Handler{
+			stateQuestion: func(c *control.Call) error { return c.Reply(routerState(r.Snapshot(port), at)) },
+		})
+		if err != nil {
+			return stop, err
+		}
+		servers = append(servers, s)
+	}
+	return stop, nil
+}
+
+// routerState is the state of a port. There is no interface of the kernel: what is
+// shown in its place is what the others on the fabric see.
+func routerState(s exn.Snapshot, at *shm.Node) state {
+	const flags = unix.IFF_UP | unix.IFF_BROADCAST | unix.IFF_RUNNING | unix.IFF_MULTICAST
+	link := device.Status{Name: s.Name, Flags: flags, MTU: s.MTU, TxQueueLen: s.Settings.TXQueueLen, MAC: s.MAC}
+	for _, a := range s.Addresses {
+		link.Addresses = append(link.Addresses, device.Address{Prefix: a.Prefix})
+	}
+	return state{Version: version(), PID: os.Getpid(), Fabric: at.Dir(), Link: link, Interface: s,
+		Registers: registers(at), Process: thisProcess()}
 }

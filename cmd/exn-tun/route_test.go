@@ -2,11 +2,13 @@ package main
 
 import (
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"exnet/test/netns"
 )
@@ -39,6 +41,33 @@ func TestRoute(t *testing.T) {
 		client.Close()
 		l.Close()
 	}
+	// It answers pings to its own addresses, on either side.
+	for _, address := range []string{"10.1.0.9", "10.2.0.9", "fd01::9", "fd02::9"} {
+		left.Do(t, func() {
+			if err := pinged(netip.MustParseAddr(address)); err != nil {
+				t.Errorf("ping %s: %v", address, err)
+			}
+		})
+	}
+	for dir, says := range map[string][]string{
+		a: {"exn0: flags=4163<UP,BROADCAST,RUNNING,MULTICAST>  mtu 65536", "inet 10.1.0.9  netmask 255.255.255.0", "inet6 fd01::9", "node 9 of " + a + "  peers 1  carrier on  router"},
+		b: {"exn1: flags", "inet 10.2.0.9", "ether 2e:87:04:07:00:08", "node 8 of " + b},
+	} {
+		code, out, errs := call(t, plain, "show", "--fabric", dir, "--node", map[string]string{a: "9", b: "8"}[dir])
+		for _, want := range says {
+			if code != exitDone || !strings.Contains(out, want) {
+				t.Errorf("show: exit code %d, %s%s does not say %q", code, out, errs, want)
+			}
+		}
+	}
+	for what, says := range map[string]string{
+		"nodes": "none", "neighbours": "10.1.0.1", "counters": "rx_packets", "counters --all": "forward_ttl_exhausted", "groups": "ADDRESS", "napi": "router",
+	} {
+		code, out, errs := call(t, plain, append([]string{"show", "--fabric", a, "--name", "exn0", "--node", "9"}, strings.Fields(what)...)...)
+		if code != exitDone || !strings.Contains(out, says) {
+			t.Errorf("show %s: exit code %d, %s%s", what, code, out, errs)
+		}
+	}
 	if code := router.end(syscall.SIGTERM); code != exitDone {
 		t.Errorf("exit code %d: %s", code, router.log.String())
 	}
@@ -69,5 +98,33 @@ func TestRouteRefuses(t *testing.T) {
 	}
 	if left := append(leftovers(t, a), leftovers(t, b)...); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
+	}
+}
+
+// pinged sends an echo request and waits for its answer.
+func pinged(to netip.Addr) error {
+	network, request, reply := "ip4:icmp", byte(8), byte(0)
+	if to.Is6() {
+		network, request, reply = "ip6:ipv6-icmp", 128, 129
+	}
+	c, err := net.DialIP(network, nil, &net.IPAddr{IP: to.AsSlice()})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	b := []byte{request, 0, ^request, 0xff, 0, 0, 0, 0} // with its checksum; the kernel sums IPv6
+	if _, err := c.Write(b); err != nil {
+		return err
+	}
+	_ = c.SetReadDeadline(time.Now().Add(time.Minute))
+	for {
+		var answer [64]byte
+		n, _, err := c.ReadFrom(answer[:])
+		if err != nil {
+			return err
+		}
+		if n == len(b) && answer[0] == reply {
+			return nil
+		}
 	}
 }

@@ -43,8 +43,12 @@ func printInterface(w io.Writer, s *state) {
 	if s.Namespace != "" {
 		where = "  netns " + s.Namespace
 	}
-	indented("node %d of %s  peers %d  carrier %s  %s  %s  offloads %s%s", n.Node, s.Fabric, len(n.Peers), onOff(n.Carrier),
-		n.Kind, n.NAPI.Mode, n.Settings.Offloads, where)
+	how := n.Kind
+	if n.Kind != exn.RouterKind {
+		how += "  " + n.NAPI.Mode
+	}
+	indented("node %d of %s  peers %d  carrier %s  %s  offloads %s%s", n.Node, s.Fabric, len(n.Peers), onOff(n.Carrier),
+		how, n.Settings.Offloads, where)
 }
 
 func onOff(b bool) string {

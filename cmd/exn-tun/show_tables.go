@@ -184,6 +184,10 @@ func (*showNAPICommand) Run(c *showCommand, out output) error {
 }
 
 func printNAPI(w io.Writer, s *state) {
+	if s.Interface.Kind == exn.RouterKind {
+		fmt.Fprintf(w, "%s is a port of a router, which has no polls and budgets to show.\n", s.Link.Name)
+		return
+	}
 	n, set := s.Interface.NAPI, s.Interface.Settings
 	fmt.Fprintf(w, "mode %s  busy-poll %v  itr %s  eager %d  multicast-eager %d  copy %s  buffers %d\n",
 		n.Mode, set.BusyPoll, itrName(set.ITR), set.Eager, set.MulticastEager, onOff(set.Copy), set.Buffers)
