@@ -82,6 +82,10 @@ func (i *Interface) claimAll(now time.Duration) {
 	timing := arp.FabricTiming
 	if i.dev.Adopted() {
 		timing = announceOnly
+		if i.resolver != nil {
+			i.resolver.detect(false)
+			defer i.resolver.detect(true)
+		}
 	}
 	for _, a := range i.addresses {
 		if err := i.claim(a, timing, now); err != nil {

@@ -23,8 +23,8 @@ func (n *rigNode) states() map[string]string {
 // others, and forgotten when the kernel has it no more. One that is another node's is
 // not fought for, and ends nothing.
 func TestAddressesLater(t *testing.T) {
-	for _, kind := range []device.Kind{device.TUN, device.TAP} {
-		simulate(t, 2, func(_ int, _ *Config, d *fakeDevice) { d.kind = kind; d.mtu = 1500 }, func(r *rig) {
+	for k, kind := range []device.Kind{device.TUN, device.TAP, device.TUN} {
+		simulate(t, 2, func(_ int, _ *Config, d *fakeDevice) { d.kind, d.mtu, d.adopted = kind, 1500, k == 2 }, func(r *rig) {
 			n := r.n[0]
 			var has []netip.Prefix
 			for _, a := range n.Snapshot().Addresses {

@@ -117,7 +117,7 @@ func Open(cfg Config, dev device.Device) (_ *Interface, err error) {
 				i.addresses = append(i.addresses, &address{prefix: own})
 			}
 		}
-		if i.resolver, err = newResolver(i.mac, link, i.cache, &i.mail, dev.Adopted()); err != nil {
+		if i.resolver, err = newResolver(i.mac, link, i.cache, &i.mail); err != nil {
 			return nil, err
 		}
 		undo = append(undo, i.resolver.close)

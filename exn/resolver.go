@@ -42,19 +42,14 @@ const resolverNIC tcpip.NICID = 1
 // what arp.FabricTiming waits after its last probe, for the same reason.
 const dadTime = 200 * time.Millisecond
 
-// newResolver makes the stack without addresses. With trust, addresses are in use
-// already and are not probed.
-func newResolver(mac exarp.MAC, most mtu.Link, cache *exarp.Cache, mail *mailbox, trust bool) (*resolver, error) {
-	dad := stack.DADConfigurations{DupAddrDetectTransmits: 1, RetransmitTimer: dadTime}
-	if trust {
-		dad.DupAddrDetectTransmits = 0
-	}
+// newResolver makes the stack without addresses.
+func newResolver(mac exarp.MAC, most mtu.Link, cache *exarp.Cache, mail *mailbox) (*resolver, error) {
 	r := &resolver{cache: cache, mail: mail, link: &link{mac: mac, mtu: uint32(most), mail: mail}}
 	r.stack = stack.New(stack.Options{
 		NetworkProtocols: []stack.NetworkProtocolFactory{
 			arp.NewProtocol,
 			ipv4.NewProtocol,
-			ipv6.NewProtocolWithOptions(ipv6.Options{DADConfigs: dad}),
+			ipv6.NewProtocolWithOptions(ipv6.Options{DADConfigs: detection6(true)}),
 		},
 		NUDDisp: cache,
 	})
@@ -68,6 +63,22 @@ func newResolver(mac exarp.MAC, most mtu.Link, cache *exarp.Cache, mail *mailbox
 }
 
 func (r *resolver) close() { r.stack.Destroy() }
+
+// detection6 is how duplicates are detected of the IPv6 addresses that are added: by
+// one solicitation, or not at all.
+func detection6(on bool) stack.DADConfigurations {
+	if !on {
+		return stack.DADConfigurations{}
+	}
+	return stack.DADConfigurations{DupAddrDetectTransmits: 1, RetransmitTimer: dadTime}
+}
+
+// detect switches the detection of duplicates, for addresses that are added from now on.
+func (r *resolver) detect(on bool) {
+	if ep, err := r.stack.GetNetworkEndpoint(resolverNIC, ipv6.ProtocolNumber); err == nil {
+		ep.(stack.DuplicateAddressDetector).SetDADConfigurations(detection6(on))
+	}
+}
 
 // add gives the NIC an address. disp hears what becomes of it; nil for IPv4, whose
 // claim is over by then.
