@@ -75,6 +75,26 @@ func TestStall(t *testing.T) {
 	}
 }
 
+// While a node is stopped, others come and go, and it finds them when it goes on.
+func TestJoinWhileStalled(t *testing.T) {
+	f := exn.Up(t, exn.Options{Nodes: 3})
+	f.OnlyExn("there is no daemon to stop")
+	a, b, c := f.Nodes[0], f.Nodes[1], f.Nodes[2]
+	connects(t, a, b, b.IPv4)
+	b.Signal(syscall.SIGSTOP)
+	c.Leave()
+	c.Restart()
+	connects(t, a, c, c.IPv4)
+	a.Kill()
+	a.Restart()
+	connects(t, c, a, a.IPv6)
+	b.Signal(syscall.SIGCONT)
+	for _, n := range []*exn.Node{a, c} {
+		connects(t, b, n, n.IPv4)
+		connects(t, n, b, b.IPv6)
+	}
+}
+
 // Stopped for longer than neighbours and adverts live, a node comes back all
 // the same.
 func TestLongStall(t *testing.T) {
