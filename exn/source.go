@@ -155,7 +155,10 @@ func (i *Interface) next(now time.Duration) (wait time.Duration, ok bool) {
 			at = min(at, t)
 		}
 	}
-	return max(0, at-now), at != napi.Forever
+	if at == napi.Forever {
+		return napi.Forever, false
+	}
+	return max(0, at-now), true
 }
 
 // A timedSleeper is the interface as the sleeper of its engine: it wakes for what is
@@ -165,12 +168,17 @@ type timedSleeper Interface
 // Sleep implements napi.Sleeper.
 func (t *timedSleeper) Sleep(d time.Duration) error {
 	i := (*Interface)(t)
-	wait, timed := i.next(i.clock())
-	if timed && wait <= d {
-		d = wait
+	now := i.clock()
+	wait, timed := i.next(now)
+	// Buffers come back in time without waking anybody for each, unless one is missing.
+	lazy := i.fabric[0].armed && !i.eth.Awaiting()
+	i.fabric[0].armed = i.fabric[0].armed && !lazy
+	err := i.sleeper.sleep(min(wait, d), !i.eth.Blocked())
+	if lazy {
+		i.fabric[0].armed = true
+		i.sources[0].Raise()
 	}
-	err := i.sleeper.sleep(d, !i.eth.Blocked())
-	if timed && wait == d {
+	if timed && i.clock()-now >= wait {
 		i.sources[3].Raise()
 	}
 	return err

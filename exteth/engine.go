@@ -256,6 +256,21 @@ func (e *Engine) Blocked() bool {
 	return false
 }
 
+// Awaiting reports that a notification would let something go on. While it is
+// false nobody has to be woken by one: those of frames that were fetched can be
+// taken whenever there is something else to do, and are before they count as missing.
+func (e *Engine) Awaiting() bool {
+	if len(e.tx.free) == 0 || e.gets.expecting() > 0 {
+		return true
+	}
+	for _, p := range e.busy {
+		if p.queue.n > 0 || p.order.n > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // NodeEvent says that a node joined or left. fabric.Node.Watch, to be called before
 // New so that no node is missed, tells it on another goroutine: hand it over.
 func (e *Engine) NodeEvent(ev fabric.Event, now time.Duration) {
@@ -277,6 +292,9 @@ func (e *Engine) Advance(now time.Duration) {
 	}
 	if e.sinks != nil && len(e.sinks.limbo) > 0 {
 		e.sinks.revive()
+	}
+	if t, ok := e.sent.next(); ok && t <= now {
+		e.PollRMA(now, len(e.sent.entries)) // it may have been there for long
 	}
 	for {
 		_, s, ok := e.sent.expire(now)

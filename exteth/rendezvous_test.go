@@ -514,3 +514,29 @@ func TestRDV3NackOfOneMember(t *testing.T) {
 	s.want(1, map[Counter]uint64{RXTooLong: 1})
 	s.idle()
 }
+
+// Notifications that nobody is woken by are taken before they count as missing.
+func TestRDV3LazyNotifications(t *testing.T) {
+	s := newNet(t, 2, nil)
+	const frames = 10
+	for k := range frames {
+		if s.e[0].Awaiting() {
+			t.Fatalf("a notification is waited for after %d frames, with %d buffers left", k, len(s.e[0].tx.free))
+		}
+		s.mustSend(0, ethernet(node(1), 0, 5000, k), VNet{})
+		s.e[1].PollVELO(s.now, 64)
+		s.e[1].PollRMA(s.now, 64)
+	}
+	s.now += DefaultTimeout
+	s.e[0].Advance(s.now)
+	s.want(0, map[Counter]uint64{TXTimeout: 0, TXPackets: frames})
+	s.run()
+	s.idle()
+
+	for len(s.e[0].tx.free) > 0 && !s.e[0].Awaiting() { // nobody fetches
+		s.mustSend(0, ethernet(node(1), 0, 5000, 1), VNet{})
+	}
+	if !s.e[0].Awaiting() || !s.e[0].Blocked() {
+		t.Errorf("awaiting %v, blocked %v at the bound", s.e[0].Awaiting(), s.e[0].Blocked())
+	}
+}

@@ -36,6 +36,13 @@ const (
 	// DefaultSlice is how long the loop works before it asks for a yield:
 	// Linux' netdev_budget_usecs, after which its softirq steps back likewise.
 	DefaultSlice = 2 * time.Millisecond
+
+	// A yield that took longLoss was a loss: somebody else wants the CPU, and a
+	// scheduler may let who yields wait for a whole slice (EEVDF does since Linux
+	// 6.18), while who sleeps is back when its interrupt comes. Then the loop
+	// sleeps instead for the time of lossHold: one such yield in it costs little.
+	longLoss = 100 * time.Microsecond
+	lossHold = 100 * time.Millisecond
 )
 
 // A Clock returns monotonic time since an origin of its choice.
@@ -70,6 +77,9 @@ type Engine struct {
 	paused   bool          // the last Turn asked for a pause
 	lastWork time.Duration // end of the last round that had work
 	resumed  time.Duration // end of the last pause
+	idled    bool          // the last Turn found nothing and asked for a yield
+	turned   time.Duration // begin of the last Turn
+	crowded  time.Duration // until then there is no busy polling
 }
 
 // distantPast is before any time a Clock returns; no sum or difference with such a
@@ -92,6 +102,7 @@ func New(c Config) (*Engine, error) {
 		clock:    c.Clock,
 		paused:   true,
 		lastWork: distantPast,
+		crowded:  distantPast,
 	}
 	if e.slice == 0 {
 		e.slice = DefaultSlice
@@ -178,9 +189,14 @@ func (e *Engine) Turn() Next {
 	if e.worked {
 		e.lastWork = now
 	}
+	if e.idled && now-e.turned >= longLoss {
+		e.crowded = now + lossHold
+		e.stats.losses.Add(1)
+	}
+	e.idled, e.turned = false, now
+	busy := e.busyPolling(now, e.worked)
 	e.polled, e.worked, e.paused = false, false, false
 
-	busy := e.busyPolling(now)
 	wait := Forever
 	for _, s := range e.sources {
 		wait = min(wait, e.settle(s, now, busy))
@@ -190,10 +206,15 @@ func (e *Engine) Turn() Next {
 	switch {
 	case !e.polled:
 		return e.pause(Sleep, wait)
+	case busy && !e.worked && e.inCrowd(now):
+		return Next{Do: Again}
 	case busy && !e.worked:
+		e.idled = true
 		return e.pause(Yield, 0)
 	case e.mode == NAPI && now-e.resumed >= e.slice:
 		return e.pause(Yield, 0)
+	case e.worked && e.mode == NAPI && e.blocked == 0 && e.window.Load() > 0:
+		// The next Turn polls everybody.
 	case e.armed > 0:
 		// Work goes on, and nobody else would notice an armed source's interrupt.
 		e.stats.looks.Add(1)
@@ -202,9 +223,22 @@ func (e *Engine) Turn() Next {
 	return Next{Do: Again}
 }
 
-// busyPolling tells whether the busy-poll window is open.
-func (e *Engine) busyPolling(now time.Duration) bool {
-	return e.mode == NAPI && e.blocked == 0 && now-e.lastWork < time.Duration(e.window.Load())
+// busyPolling tells whether every source is polled in this Turn: the busy-poll
+// window is open or, in a crowd, the last Turn had work.
+func (e *Engine) busyPolling(now time.Duration, worked bool) bool {
+	window := time.Duration(e.window.Load())
+	switch {
+	case e.mode != NAPI || e.blocked > 0:
+		return false
+	case e.inCrowd(now):
+		return window > 0 && worked
+	}
+	return now-e.lastWork < window
+}
+
+// inCrowd tells whether a yield was a loss a short time ago.
+func (e *Engine) inCrowd(now time.Duration) bool {
+	return now < e.crowded && time.Duration(e.window.Load()) != Forever
 }
 
 // settle brings one source up to date before the round, and returns how long it

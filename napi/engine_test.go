@@ -66,6 +66,27 @@ func TestBusyPoll(t *testing.T) {
 	}
 }
 
+// TestCrowd: after a yield that took long the loop sleeps when there is no work,
+// for a time.
+func TestCrowd(t *testing.T) {
+	for _, c := range []struct{ name, script, want string }{
+		{"a short yield is no loss", "turn velo+1 turn turn +99µs velo+1 turn turn", "poll velo 0/4, poll rma 0/2, yield"},
+		{"after a long one everybody is polled once", "turn velo+1 turn turn +100µs velo+1 turn velo+1 turn turn", "poll velo 0/4, poll rma 0/2, again"},
+		{"and armed when there is nothing", "turn velo+1 turn turn +100µs velo+1 turn turn turn", "arm velo, arm rma, sleep"},
+		{"work long after that is polled for again", "turn velo+1 turn turn +100ms turn +101ms velo+1 turn turn", "mask rma, poll velo 0/4, poll rma 0/2, yield"},
+		{"a long sleep is no loss", "turn +1s velo+1 turn turn", "mask rma, poll velo 0/4, poll rma 0/2, yield"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t, Config{BusyPoll: time.Millisecond})
+			r.add("velo", 4, ITR{})
+			r.add("rma", 2, ITR{})
+			if got := r.run(c.script); got != c.want {
+				t.Errorf("%s:\n got %s\nwant %s", c.script, got, c.want)
+			}
+		})
+	}
+}
+
 func TestSetBusyPoll(t *testing.T) {
 	r := newRig(t, Config{})
 	r.add("velo", 4, ITR{})
@@ -99,7 +120,7 @@ func TestBlocked(t *testing.T) {
 	}
 	tun.blocked = false
 	for _, c := range []struct{ script, want string }{
-		{"tun! turn", "mask tun, poll tun 2/4, look"},
+		{"tun! turn", "mask tun, poll tun 2/4, again"},
 		{"turn", "mask velo, poll velo 0/4, poll tun 0/4, yield"},
 	} {
 		if got := r.run(c.script); got != c.want {

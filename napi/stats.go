@@ -52,10 +52,11 @@ type Stats struct {
 	Yields uint64 // Turns that asked for a yield
 	Looks  uint64 // Turns that asked for a look at the interrupts without sleeping
 	Sleeps uint64 // Turns that asked for a sleep
+	Losses uint64 // yields that took so long that busy polling ended for a while
 }
 
 type counters struct {
-	turns, yields, looks, sleeps atomic.Uint64
+	turns, yields, looks, sleeps, losses atomic.Uint64
 }
 
 // Stats returns the loop's counters.
@@ -65,5 +66,6 @@ func (e *Engine) Stats() Stats {
 		Yields: e.stats.yields.Load(),
 		Looks:  e.stats.looks.Load(),
 		Sleeps: e.stats.sleeps.Load(),
+		Losses: e.stats.losses.Load(),
 	}
 }
