@@ -65,7 +65,7 @@
 //
 // Busy polling. After any source had work, every source stays masked and is
 // polled once per Turn until [Config.BusyPoll] has passed without work; each
-// Turn that finds nothing asks for a yield. So an answer that comes soon costs no
+// Turn that finds nothing asks for a yield, after which all are polled once more. So an answer that comes soon costs no
 // interrupt, and the sources that did not interrupt are looked at too. Then all are
 // armed and the loop sleeps. A window of zero switches this off: sources are armed
 // one by one as they finish. While a source is Blocked (see [Result]) there

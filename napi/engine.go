@@ -41,7 +41,7 @@ const (
 	// scheduler may let who yields wait for a whole slice (EEVDF does since Linux
 	// 6.18), while who sleeps is back when its interrupt comes. Then the loop
 	// sleeps instead for the time of lossHold: one such yield in it costs little.
-	longLoss = 100 * time.Microsecond
+	longLoss = time.Millisecond
 	lossHold = 100 * time.Millisecond
 )
 
@@ -193,8 +193,9 @@ func (e *Engine) Turn() Next {
 		e.crowded = now + lossHold
 		e.stats.losses.Add(1)
 	}
-	e.idled, e.turned = false, now
-	busy := e.busyPolling(now, e.worked)
+	e.turned = now
+	busy := e.busyPolling(now, e.worked, e.idled)
+	e.idled = false
 	e.polled, e.worked, e.paused = false, false, false
 
 	wait := Forever
@@ -206,8 +207,8 @@ func (e *Engine) Turn() Next {
 	switch {
 	case !e.polled:
 		return e.pause(Sleep, wait)
-	case busy && !e.worked && e.inCrowd(now):
-		return Next{Do: Again}
+	case busy && !e.worked && (e.inCrowd(now) || now-e.lastWork >= time.Duration(e.window.Load())):
+		return Next{Do: Again} // and the next Turn arms
 	case busy && !e.worked:
 		e.idled = true
 		return e.pause(Yield, 0)
@@ -224,16 +225,17 @@ func (e *Engine) Turn() Next {
 }
 
 // busyPolling tells whether every source is polled in this Turn: the busy-poll
-// window is open or, in a crowd, the last Turn had work.
-func (e *Engine) busyPolling(now time.Duration, worked bool) bool {
+// window is open or, in a crowd, the last Turn had work. It is also polled once more
+// after a yield, in which the others had time to make work.
+func (e *Engine) busyPolling(now time.Duration, worked, idled bool) bool {
 	window := time.Duration(e.window.Load())
 	switch {
 	case e.mode != NAPI || e.blocked > 0:
 		return false
 	case e.inCrowd(now):
-		return window > 0 && worked
+		return window > 0 && (worked || idled)
 	}
-	return now-e.lastWork < window
+	return now-e.lastWork < window || idled
 }
 
 // inCrowd tells whether a yield was a loss a short time ago.

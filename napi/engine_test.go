@@ -49,7 +49,9 @@ func TestBusyPoll(t *testing.T) {
 		{"an interrupt without work opens no window", "turn velo! turn turn", "arm velo, sleep"},
 		{"work masks the others and polls them too", "turn velo+1 turn turn", "mask rma, poll velo 0/4, poll rma 0/2, yield"},
 		{"nobody is armed inside the window", "turn velo+1 turn turn +49µs turn", "poll velo 0/4, poll rma 0/2, yield"},
-		{"all are armed after it", "turn velo+1 turn turn +50µs turn", "arm velo, arm rma, sleep"},
+		{"all are polled once more after it", "turn velo+1 turn turn +50µs turn", "poll velo 0/4, poll rma 0/2, again"},
+		{"and armed then", "turn velo+1 turn turn +50µs turn turn", "arm velo, arm rma, sleep"},
+		{"what came during the last yield is found", "turn velo+1 turn turn +60µs rma+1 turn", "poll velo 0/4, poll rma 1/2, again"},
 		{"the other's work is found without an interrupt", "turn velo+1 turn turn rma+1 turn", "poll velo 0/4, poll rma 1/2, again"},
 		{"and extends the window", "turn velo+1 turn turn +40µs rma+1 turn turn +49µs turn", "poll velo 0/4, poll rma 0/2, yield"},
 		{"the window starts at the end of the round", "turn velo+1 turn +1ms turn", "mask rma, poll velo 0/4, poll rma 0/2, yield"},
@@ -70,14 +72,14 @@ func TestBusyPoll(t *testing.T) {
 // for a time.
 func TestCrowd(t *testing.T) {
 	for _, c := range []struct{ name, script, want string }{
-		{"a short yield is no loss", "turn velo+1 turn turn +99µs velo+1 turn turn", "poll velo 0/4, poll rma 0/2, yield"},
-		{"after a long one everybody is polled once", "turn velo+1 turn turn +100µs velo+1 turn velo+1 turn turn", "poll velo 0/4, poll rma 0/2, again"},
-		{"and armed when there is nothing", "turn velo+1 turn turn +100µs velo+1 turn turn turn", "arm velo, arm rma, sleep"},
-		{"work long after that is polled for again", "turn velo+1 turn turn +100ms turn +101ms velo+1 turn turn", "mask rma, poll velo 0/4, poll rma 0/2, yield"},
+		{"a short yield is no loss", "turn velo+1 turn turn +999µs velo+1 turn turn", "poll velo 0/4, poll rma 0/2, yield"},
+		{"after a long one everybody is polled once", "turn velo+1 turn turn +1ms velo+1 turn velo+1 turn turn", "poll velo 0/4, poll rma 0/2, again"},
+		{"and armed when there is nothing", "turn velo+1 turn turn +1ms velo+1 turn turn turn", "arm velo, arm rma, sleep"},
+		{"work long after that is polled for again", "turn velo+1 turn turn +1ms turn +101ms turn turn velo+1 turn turn", "mask rma, poll velo 0/4, poll rma 0/2, yield"},
 		{"a long sleep is no loss", "turn +1s velo+1 turn turn", "mask rma, poll velo 0/4, poll rma 0/2, yield"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := newRig(t, Config{BusyPoll: time.Millisecond})
+			r := newRig(t, Config{BusyPoll: 10 * time.Millisecond})
 			r.add("velo", 4, ITR{})
 			r.add("rma", 2, ITR{})
 			if got := r.run(c.script); got != c.want {
