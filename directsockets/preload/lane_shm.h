@@ -78,8 +78,32 @@ struct lane_ctl {
 	_Atomic uint64_t tx_waiters; // bit w: wake waiter w after giving credit
 	uint64_t pad3[6];
 };
-_Static_assert(sizeof(struct lane_ctl) == LANE_CTL, "lane control block");
-_Static_assert(sizeof(struct lane_head) <= LANE_HEAD, "head");
+
+// The offsets that LANE.md gives. Peers of this version rely on each of them.
+_Static_assert(offsetof(struct lane_head, magic) == 0, "LANE.md, head");
+_Static_assert(offsetof(struct lane_head, version) == 8, "LANE.md, head");
+_Static_assert(offsetof(struct lane_head, lanes) == 12, "LANE.md, head");
+_Static_assert(offsetof(struct lane_head, slots) == 16, "LANE.md, head");
+_Static_assert(offsetof(struct lane_head, window) == 20, "LANE.md, head");
+_Static_assert(offsetof(struct lane_head, size) == 24, "LANE.md, head");
+_Static_assert(offsetof(struct lane_head, posted) == 64, "LANE.md, head");
+_Static_assert(offsetof(struct lane_head, cpu) == 128, "LANE.md, head");
+_Static_assert(offsetof(struct lane_head, waiter) == 256, "LANE.md, head");
+_Static_assert(offsetof(struct lane_head, waiter[1].epoch) == 256 + 64, "LANE.md, head");
+_Static_assert(sizeof(struct lane_head) == 256 + 64 * LANE_WAITERS, "LANE.md, head");
+_Static_assert(sizeof(struct lane_head) <= LANE_HEAD, "LANE.md, head");
+_Static_assert(offsetof(struct lane_ctl, generation) == 0, "LANE.md, control block");
+_Static_assert(offsetof(struct lane_ctl, closed) == 8, "LANE.md, control block");
+_Static_assert(offsetof(struct lane_ctl, shut) == 16, "LANE.md, control block");
+_Static_assert(offsetof(struct lane_ctl, consent) == 64, "LANE.md, control block");
+_Static_assert(offsetof(struct lane_ctl, go_back) == 72, "LANE.md, control block");
+_Static_assert(offsetof(struct lane_ctl, slots_taken) == 128, "LANE.md, control block");
+_Static_assert(offsetof(struct lane_ctl, window_taken) == 136, "LANE.md, control block");
+_Static_assert(offsetof(struct lane_ctl, rx_waiters) == 192, "LANE.md, control block");
+_Static_assert(offsetof(struct lane_ctl, tx_waiters) == 200, "LANE.md, control block");
+_Static_assert(sizeof(struct lane_ctl) == LANE_CTL, "LANE.md, control block");
+_Static_assert(LANE_PAYLOAD == LANE_SLOT - 8, "LANE.md, slots");
+_Static_assert(LANE_WAITERS <= 64, "a mask is one word");
 
 // A mapped memory file; geometry is what was checked when it was mapped.
 struct lane_memory {
