@@ -20,6 +20,7 @@ type watch struct {
 	mu      sync.Mutex
 	pids    []int
 	sockets map[socketKey]seen
+	tables  int // looks that found a process with the library
 }
 
 // A socketKey tells sockets apart: records in the library are used again.
@@ -62,7 +63,10 @@ func (w *watch) look() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, pid := range family(w.pids) {
-		p, _ := status.Of(pid)
+		p, found := status.Of(pid)
+		if found && p.Err == nil {
+			w.tables++
+		}
 		for _, s := range p.Sockets {
 			if s.Inode == 0 {
 				continue // never busy enough to be looked at
