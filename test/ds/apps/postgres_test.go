@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"fmt"
+	"io"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -39,9 +41,15 @@ func TestPostgres(t *testing.T) {
 		if out, err := s.command(nil, "sh", pg("initdb", "-D", data, "-A", "trust", "-U", "nobody", "--no-sync", "--locale=C", "-E", "UTF8")...).CombinedOutput(); err != nil {
 			s.Fatalf("initdb: %v\n%s", err, out)
 		}
+		s.Cleanup(func() { os.RemoveAll(data) }) // after the server's end; in a long run it has gigabytes
 		s.serve(port, "sh", pg("postgres", "-D", data, "-p", number, "-k", "", "-c", "listen_addresses=127.0.0.1", "-c", "fsync=off", "-c", "max_wal_size=4GB")...)
+		pipe := func(stdin io.Reader, stdout io.Writer, program string, args ...string) {
+			s.pipe(stdin, stdout, "sh", pg(program, append([]string{"-h", "127.0.0.1", "-p", number, "-U", "nobody"}, args...)...)...)
+		}
 		client := func(input []byte, program string, args ...string) []byte {
-			return s.run(input, "sh", pg(program, append([]string{"-h", "127.0.0.1", "-p", number, "-U", "nobody"}, args...)...)...)
+			var out bytes.Buffer
+			pipe(bytes.NewReader(input), &out, program, args...)
+			return out.Bytes()
 		}
 		sql := func(text string) []byte { return client(nil, "psql", "-qAtd", "postgres", "-c", text) }
 		for begin := 0; len(client(nil, "pg_isready")) > 0 && begin < 200; begin++ {
@@ -68,10 +76,20 @@ func TestPostgres(t *testing.T) {
 			"(select sum(bbalance) from pgbench_branches) = (select sum(tbalance) from pgbench_tellers)"))
 
 		sql(fmt.Sprintf("create table big as select i, md5(i::text) a, repeat(md5((i*7)::text), 2) b from generate_series(1, %d) i", rows))
-		table := sql("copy (select * from big order by i) to stdout")
-		fmt.Fprintf(&out, "out: %d bytes, %x\n", len(table), sha256.Sum256(table))
+		table, err := os.Create(filepath.Join(s.dir, "table"))
+		if err != nil {
+			s.Fatal(err)
+		}
+		defer table.Close()
+		digest := sha256.New()
+		pipe(nil, io.MultiWriter(table, digest), "psql", "-qAtd", "postgres", "-c", "copy (select * from big order by i) to stdout")
+		size, _ := table.Seek(0, io.SeekCurrent)
+		fmt.Fprintf(&out, "out: %d bytes, %x\n", size, digest.Sum(nil))
+		if _, err := table.Seek(0, io.SeekStart); err != nil {
+			s.Fatal(err)
+		}
 		sql("create table again (like big)")
-		client(table, "psql", "-qAtd", "postgres", "-c", "copy again from stdin")
+		pipe(table, nil, "psql", "-qAtd", "postgres", "-c", "copy again from stdin")
 		fmt.Fprintf(&out, "in: %s", sql("select count(*), bool_and(a = md5(i::text)), count(distinct i) from again"))
 		// An error on the way and a cancelled query leave the connection usable.
 		fmt.Fprintf(&out, "after errors: %s", client([]byte("select 1/0;\nset statement_timeout = 50;\nselect pg_sleep(9);\nselect 'well';\n"), "psql", "-qAtd", "postgres"))
