@@ -120,7 +120,8 @@ func TestTun(t *testing.T) {
 	s.serve(port, "python3", testdata(t, "pairs.py"), "serve", "threading", strconv.Itoa(port))
 	insisting := s.command(nil, "env", append(run(fabric, "--require"), "--", "python3", testdata(t, "pairs.py"), "talk", "blocking", strconv.Itoa(port), "1", "1000000")...)
 	insisting.Stderr, insisting.Stdout = &said, &said
-	if insisting.Run(); !bytes.Contains(said.Bytes(), []byte("OSError")) && !bytes.Contains(said.Bytes(), []byte("ConnectionResetError")) || !bytes.Contains(said.Bytes(), []byte("no peer in this fabric directory")) {
+	// Which errors its threads meet depends on where they are.
+	if insisting.Run(); !bytes.Contains(said.Bytes(), []byte("[Errno ")) || !bytes.Contains(said.Bytes(), []byte("no peer in this fabric directory")) {
 		t.Errorf("--require against a plain server: %v\n%s", insisting.ProcessState, said.Bytes()[:min(2000, said.Len())])
 	}
 	left, err := os.ReadDir(fabric + "/ds")
