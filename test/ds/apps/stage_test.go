@@ -65,17 +65,17 @@ func compare(t *testing.T, sc scenario) {
 			t.Fatal(err)
 		}
 	}
-	run := func(name string, server, client []string) (result string, s *stage) {
+	run := func(name, fabric string, server, client []string) (result string, s *stage) {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience())
 			defer cancel()
-			s = &stage{T: t, scenario: sc, server: server, client: client, dir: dir, ctx: ctx, watch: new(watch)}
+			s = &stage{T: t, scenario: sc, server: server, client: client, dir: dir, ctx: ctx, watch: &watch{fabric: fabric}}
 			defer s.watch.begin()()
 			result = sc.play(s)
 		})
 		return result, s
 	}
-	want, _ := run("plain", nil, nil)
+	want, _ := run("plain", "", nil, nil)
 	if t.Failed() {
 		t.Fatal("the scenario fails without the library")
 	}
@@ -96,7 +96,7 @@ func compare(t *testing.T, sc scenario) {
 		if ends != "server" {
 			client = env
 		}
-		got, s := run(ends, server, client)
+		got, s := run(ends, fabric, server, client)
 		if got != want {
 			t.Errorf("%s: the result is\n%s\nwithout the library it is\n%s", ends, got, want)
 		}

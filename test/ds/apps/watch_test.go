@@ -17,6 +17,7 @@ import (
 // A watch looks from time to time at what the programs of a stage and their
 // children publish, and remembers the last state of each socket.
 type watch struct {
+	fabric  string // of the stage: a number of a process that has ended may be another's by now
 	mu      sync.Mutex
 	pids    []int
 	sockets map[socketKey]seen
@@ -64,9 +65,10 @@ func (w *watch) look() {
 	defer w.mu.Unlock()
 	for _, pid := range family(w.pids) {
 		p, found := status.Of(pid)
-		if found && p.Err == nil {
-			w.tables++
+		if !found || p.Err != nil || p.Fabric != w.fabric {
+			continue
 		}
+		w.tables++
 		for _, s := range p.Sockets {
 			if s.Inode == 0 {
 				continue // never busy enough to be looked at
