@@ -47,8 +47,13 @@ func TestStopped(t *testing.T) {
 						case err = <-ended:
 							running = false
 						case <-time.After(time.Duration(random.IntN(20_000)) * time.Microsecond):
+							groups := []int{server.Process.Pid, client.Process.Pid}
+							// A child that was forked during a stop may have missed its end.
+							for _, group := range groups {
+								syscall.Kill(-group, syscall.SIGCONT)
+							}
 							if left--; left >= 0 {
-								stop(random, []int{server.Process.Pid, client.Process.Pid}[random.IntN(2)])
+								stop(random, groups[random.IntN(2)])
 							}
 						}
 					}
