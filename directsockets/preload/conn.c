@@ -205,6 +205,8 @@ void conn_try_engage(struct conn *c, int fd)
 			atomic_store(&c->state, CONN_ATTACHED);
 		} else if (atomic_load(&c->peer->generation) != c->generation || atomic_load(&c->channel->live) != 1) {
 			leave_attached(c, fd, CONN_OFF, REASON_PEER_GONE);
+		} else if (c->exposed) {
+			leave_attached(c, fd, CONN_OFF, REASON_SHARED);
 		} else if (!counted(c, fd)) {
 			leave_attached(c, fd, CONN_OFF, REASON_UNCOUNTED);
 		} else if (!epset_engage(c, fd, &why)) {

@@ -3,21 +3,17 @@
 // Theory of Operation
 //
 // The new program may have the library or not, but it knows nothing of our tables:
-// to it a socket is a plain socket. What becomes of a connection on a lane when a
-// process calls exec:
+// to it a socket is a plain socket. What becomes of a connection when a process calls
+// exec, posix_spawn, system or popen:
 //
-//	close-on-exec                     closed, as by a death; a reference that
-//	                                  the family shares is given back
-//	the only process that holds it    goes back to TCP first
-//	others hold it, descriptor 0..2   goes back to TCP first: the new program
-//	                                  reads and writes it
-//	others hold it, above             stays theirs: most programs that are run
-//	                                  by a shell, system() and the like never
-//	                                  know that they inherited it. If this one
-//	                                  does use it, the tripwire says so.
+//	close-on-exec   closed, as by a death; a reference that the family shares is
+//	                given back
+//	else            goes back to TCP first and stays there, for all who hold it:
+//	                what the new program would not find there it would wait for
+//	                without end
 //
-// posix_spawn runs the new program without calling us again; what its file actions
-// copy goes back to TCP when the action is added, the rest is as in the last line.
+// posix_spawn and the like run the new program without calling us again; what its
+// file actions copy goes back to TCP when the action is added.
 //
 // All that must be undone when exec fails. The listener is made again at need.
 #include "hook.h"
@@ -34,15 +30,22 @@
 // called, and 2 if for the first of several.
 static __thread uint8_t *given __attribute__((tls_model("initial-exec")));
 
+// expose: another program is about to hold it.
+static void expose(struct conn *c, int fd, bool first)
+{
+	(void)first;
+	int flags = c->state == CONN_OFF ? -1 : real.fcntl(fd, F_GETFD);
+	if (flags < 0 || flags & FD_CLOEXEC)
+		return;
+	c->exposed = true;
+	if (conn_engaged(c))
+		conn_stay(c, fd, REASON_SHARED);
+}
+
 static void survive(struct conn *c, int fd, bool first)
 {
-	int flags = real.fcntl(fd, F_GETFD);
-	if (flags < 0)
-		return;
-	bool shared = c->procs > 1;
-	if (!(flags & FD_CLOEXEC) && (!shared || fd <= STDERR_FILENO) && conn_engaged(c))
-		conn_stay(c, fd, REASON_SHARED);
-	if (shared) {
+	expose(c, fd, first);
+	if (c->procs > 1) {
 		process_disinherit(c, fd, first);
 		given[fd] = first ? 2 : 1;
 	}
@@ -138,4 +141,34 @@ EXPORT int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *a, int f
 	HOOK();
 	hook_leave(fd, REASON_SHARED);
 	return real.posix_spawn_file_actions_adddup2(a, fd, to);
+}
+
+EXPORT int posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *a, const posix_spawnattr_t *attr,
+		       char *const argv[], char *const env[])
+{
+	HOOK();
+	process_conns(expose);
+	return real.posix_spawn(pid, path, a, attr, argv, env);
+}
+
+EXPORT int posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_actions_t *a, const posix_spawnattr_t *attr,
+			char *const argv[], char *const env[])
+{
+	HOOK();
+	process_conns(expose);
+	return real.posix_spawnp(pid, file, a, attr, argv, env);
+}
+
+EXPORT int system(const char *command)
+{
+	HOOK();
+	process_conns(expose);
+	return real.system(command);
+}
+
+EXPORT FILE *popen(const char *command, const char *type)
+{
+	HOOK();
+	process_conns(expose);
+	return real.popen(command, type);
 }

@@ -134,6 +134,7 @@ struct conn {
 	_Atomic bool named;     // tuple and ino are set
 	_Atomic bool engaged;   // it has been; every process that holds it has the mapping
 	_Atomic bool unlaned;   // an option was set that lanes do not do
+	_Atomic bool exposed;   // a program without our tables may hold it
 	_Atomic bool dead;      // reset: error, then end of stream
 	_Atomic int kept;              // our copy of the last descriptor, closed while a call went on; or 0
 	_Atomic bool offer_out; // our offer is in the directory
@@ -163,6 +164,7 @@ struct conn {
 	_Atomic bool rx_eof;    // nothing more comes
 	_Atomic bool rx_fin;    // the kernel has the peer's end; the lane may hold more
 	_Atomic bool rx_shut; // by us
+	_Atomic uint32_t shutdowns; // made here; the kernel tells all watchers of each
 	_Atomic bool rx_frozen; // go_back is set and the writer has not answered
 	struct spin rx_spin;
 

@@ -272,6 +272,10 @@ static void first(struct conn *c, int fd)
 		c->due = c->calls + 1; // a forking server closes its copy soon
 		return;
 	}
+	if (c->exposed) {
+		stay(c, fd, REASON_SHARED);
+		return;
+	}
 	if (!prepared()) {
 		stay(c, fd, REASON_DIRECTORY);
 		return;

@@ -332,7 +332,11 @@ int stream_unread(struct conn *c, int fd)
 
 int stream_shutdown(struct conn *c, int fd, int how)
 {
-	stream_probe(c, fd);
+	if (take(c, fd, &c->rx_lock)) {
+		rx_turn(c, fd); // the peer leaves its lane, which it can once we have taken SWITCH
+		rx_probe(c, fd);
+		lock_give(&c->rx_lock);
+	}
 	if ((how == SHUT_WR || how == SHUT_RDWR) && take(c, fd, &c->tx_lock)) {
 		if (!c->dead && c->own && !c->tx_shut)
 			tx_finish(c, fd, HOW_WRITE);
@@ -344,6 +348,7 @@ int stream_shutdown(struct conn *c, int fd, int how)
 	}
 	if (how == SHUT_RD || how == SHUT_RDWR)
 		c->rx_shut = true;
+	atomic_fetch_add(&c->shutdowns, 1);
 	return real.shutdown(fd, how);
 }
 
@@ -390,8 +395,15 @@ static int rx_left(struct conn *c, int fd)
 	int in = 1;
 	if (take(c, fd, &c->rx_lock)) {
 		rx_freeze(c, fd);
-		rx_turn(c, fd);
-		in = c->dead || c->rx_eof || (c->rx_mode == MODE_TCP && !c->rx_pending) ? 1 : c->rx_frozen ? 0 : -1;
+		if (c->rx_frozen)
+			rx_probe(c, fd);
+		bool over = c->rx_fin || atomic_load((_Atomic uint64_t *)(uintptr_t)&c->peer->closed);
+		rx_turn(c, fd); // who has ended has posted all before, and answers no more
+		in = c->dead || c->rx_eof || (c->rx_mode == MODE_TCP && !c->rx_pending) ? 1
+		     : !c->rx_frozen						       ? -1
+		     : !over							       ? 0
+		     : lane_look(&c->rx) == LOOK_NONE				       ? 1
+										       : -1;
 		lock_give(&c->rx_lock);
 	}
 	return in;

@@ -103,6 +103,23 @@ static void c_spawn(struct call *c) // spawn in|out H N: head -c N on the socket
 	free(bytes);
 }
 
+static void c_popen(struct call *c) // popen H N: head -c N by a shell that is told the number
+{
+	size_t n = (size_t)number(c, 2);
+	char command[64];
+	snprintf(command, sizeof command, "head -c %zu <&%d", n, fd_of(c, 1));
+	FILE *f = popen(command, "r");
+	unsigned char *p = filled(c->id, 0, n);
+	if (!f)
+		abort();
+	size_t got = fread(p, 1, n, f);
+	int status = pclose(f);
+	say(c, "%zu", got);
+	say_bytes(c, p, (long)got);
+	say(c, " status %d", status);
+	free(p);
+}
+
 static void c_stdio(struct call *c) // fread|fwrite H N: through a FILE on a duplicate; dprintf H N
 {
 	size_t n = (size_t)number(c, 2);
@@ -181,7 +198,7 @@ static void c_exit(struct call *c) { exit((int)number(c, 1)); } // exit CODE
 
 const struct entry process_calls[] = {
 	{"pair", c_pair, true}, {"take", c_take, true}, {"pass", c_pass, false},
-	{"reap", c_reap, false}, {"spawn", c_spawn, false}, {"fread", c_stdio, false},
+	{"reap", c_reap, false}, {"spawn", c_spawn, false}, {"popen", c_popen, false}, {"fread", c_stdio, false},
 	{"fwrite", c_stdio, false}, {"dprintf", c_stdio, false}, {"handler", c_handler, false},
 	{"rawread", c_raw, false}, {"rawwrite", c_raw, false}, {"rawclose", c_raw, false}, {"uring", c_uring, false},
 	{"setuid", c_identity, false}, {"lockall", c_identity, false}, {"daemon", c_daemon, false},
