@@ -174,7 +174,7 @@ static struct member *member_add(struct epset *e, int fd, const struct epoll_eve
 	struct member *m = calloc(1, sizeof *m);
 	if (!m)
 		return NULL;
-	*m = (struct member){.fd = fd, .events = ev->events, .data = ev->data};
+	*m = (struct member){.fd = fd, .key = fd, .events = ev->events, .data = ev->data};
 	e->by_fd[fd] = m;
 	return m;
 }
@@ -300,7 +300,9 @@ bool epset_closed(struct conn *c, int fd, int copy)
 void epset_disengaged(struct conn *c)
 {
 	for (struct epset *e = sets; e; e = e->next) {
-		if (e->refs == 0 || e->nours == 0 || !epset_lock(e))
+		// What was inherited by fork and not used is for the parent to give back:
+		// it may have changed since.
+		if (e->refs == 0 || e->nours == 0 || e->inherited || !epset_lock(e))
 			continue;
 		epset_flush(e);
 		for (int i = e->nours - 1; i >= 0; i--)
@@ -487,6 +489,23 @@ static int delete(struct epset *e, int epfd, int fd, struct epoll_event *ev)
 	return r;
 }
 
+// renumber: a copy of the connection has got the number that it was added by, which
+// had been closed. To the kernel it is the same member.
+static void renumber(struct epset *e, struct conn *c, int fd)
+{
+	for (int i = 0; i < e->nours; i++) {
+		struct member *m = e->ours[i];
+		if (m->c != c || m->key != fd)
+			continue;
+		if (e->perch) {
+			perch_ignore(e->perch, m->fd);
+			perch_watch(e->perch, PERCH_SOCKET, fd, fd, MEMBER_HINTS);
+		}
+		m->fd = fd;
+		e->by_fd[fd] = m;
+	}
+}
+
 int epset_ctl(struct epset *e, int epfd, int op, int fd, struct epoll_event *ev)
 {
 	struct epset *set = epset_get(fd);
@@ -501,6 +520,8 @@ int epset_ctl(struct epset *e, int epfd, int op, int fd, struct epoll_event *ev)
 			epset_adopt(e);
 		if (c && !c->watched)
 			c->watched = true;
+		if (c && !member_at(e, fd))
+			renumber(e, c, fd);
 		r = op == EPOLL_CTL_ADD   ? add(e, epfd, fd, c, set, ev)
 		    : op == EPOLL_CTL_MOD ? modify(e, epfd, fd, ev)
 		    : op == EPOLL_CTL_DEL ? delete(e, epfd, fd, ev)

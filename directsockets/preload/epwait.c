@@ -77,9 +77,12 @@ static void hint(struct epset *e, const struct channel *ended, int fd, bool news
 		if (!m->c || (ended ? m->c->channel != ended : m->fd != fd && m->c != files_conn(fd)))
 			continue;
 		atomic_store(&m->c->rx_hint, 1);
-		m->kernel |= news;
+		// What TCP brought may have been read before we heard of it.
+		m->kernel |= news || m->c->tcp_rx != m->tcp_seen;
 		// TCP says all anew when our FIN is acknowledged.
 		m->edge |= m->c->tx_shut && !m->c->rx_fin && !m->c->rx_eof && !m->c->dead;
+		m->edge |= m->c->shutdowns != m->shutdowns;
+		m->shutdowns = m->c->shutdowns;
 	}
 }
 

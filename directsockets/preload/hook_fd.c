@@ -118,8 +118,13 @@ EXPORT int shutdown(int fd, int how)
 	struct conn *c = conn_get(fd);
 	if (!c)
 		return real.shutdown(fd, how);
-	int r = conn_enter(c, fd) ? stream_shutdown(c, fd, how) : (conn_native_end(c), real.shutdown(fd, how));
+	bool lane = conn_enter(c, fd);
+	int r = lane ? stream_shutdown(c, fd, how) : real.shutdown(fd, how);
 	int saved = errno;
+	if (!lane && r == 0 && how != SHUT_WR)
+		c->rx_shut = true; // it may come to a lane yet
+	if (!lane)
+		conn_native_end(c);
 	conn_put(c);
 	errno = saved;
 	return r;

@@ -249,7 +249,9 @@ HINT bool member_own(struct epset *e, struct member *m, bool from_kernel)
 		atomic_fetch_add(&m->c->users, 1);
 		m->seen = m->c->rx.slot;
 		m->turns = m->c->rx.turns;
+		m->tcp_seen = m->c->tcp_rx;
 		m->starved = m->c->starved - due;
+		m->shutdowns = m->c->shutdowns;
 		join_lane(e, m);
 	}
 	m->ours = true;
@@ -362,6 +364,7 @@ HINT uint32_t member_due(struct member *m, bool take)
 		m->edge = m->kernel = false;
 		m->seen = at;
 		m->turns = turns;
+		m->tcp_seen = c->tcp_rx;
 		if (room)
 			m->starved = starved;
 		if (r && fresh)

@@ -14,6 +14,7 @@ struct member {
 	struct conn *c;    // with a use of ours on it while `ours`; or
 	struct epset *set; // a set in the set, with a use of ours
 	int fd;            // by_fd[fd] is this one, unless the program closed that copy
+	int key;           // the number it was added by, under which the kernel has it
 	uint32_t events;
 	epoll_data_t data;
 	bool ours;     // readiness is computed here: engaged, or a set
@@ -26,7 +27,9 @@ struct member {
 	bool starving; // the peer was asked to ring when there is room
 	uint64_t seen; // slots up to here have been reported
 	uint64_t turns; // of which so many bring nothing
+	uint64_t tcp_seen; // TCP bytes that had been read at the last report
 	uint32_t starved;
+	uint32_t shutdowns;
 };
 
 // Guarded by lock unless atomic.

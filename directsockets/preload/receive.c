@@ -9,7 +9,9 @@
 #include <errno.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 
 #include "clock.h"
 #include "config.h"
@@ -68,11 +70,14 @@ static bool thaw(struct conn *c, int fd)
 	return true;
 }
 
+// left: though it is reset, there may be more of what came before.
+static bool left(const struct conn *c) { return !c->dead || c->reason == REASON_PEER_GONE; }
+
 void rx_turn(struct conn *c, int fd)
 {
 	uint64_t a, b;
 	bool took = false;
-	while (!c->dead && !c->rx_eof) {
+	while (left(c) && !c->rx_eof) {
 		if (__builtin_expect(c->rx_frozen, 0)) {
 			enum lane_look look = lane_look(&c->rx);
 			if (c->rx_mode == MODE_TCP && !c->rx_pending && look == LOOK_NONE) {
@@ -202,14 +207,39 @@ static size_t from_lane(struct conn *c, int fd, struct cursor *cur)
 	return n;
 }
 
-// peek copies without taking, over changes of the mode too, but TCP bytes of one
-// stretch only: the kernel cannot be asked for later ones.
+// peek_tcp copies TCP bytes behind the first `skip` ones, without taking any. An error
+// that the kernel tells instead waits for who takes what comes before it.
+static size_t peek_tcp(struct conn *c, int fd, struct cursor *cur, size_t skip, size_t limit)
+{
+	int here = 0;
+	if (skip == 0) {
+		ssize_t k = native_recv(fd, cur, limit, MSG_PEEK);
+		if (k < 0 && errno != EAGAIN && errno != EINTR)
+			atomic_store(&c->error, errno);
+		cursor_skip(cur, k > 0 ? (size_t)k : 0);
+		return k > 0 ? (size_t)k : 0;
+	}
+	if (real.ioctl(fd, FIONREAD, &here) < 0 || (size_t)here <= skip)
+		return 0;
+	size_t n = (size_t)here - skip;
+	n = n < limit ? n : limit;
+	n = n < cur->left ? n : cur->left;
+	char *all = malloc(skip + n);
+	ssize_t k = all ? real.recv(fd, all, skip + n, MSG_PEEK | MSG_DONTWAIT) : 0;
+	n = k > (ssize_t)skip ? (size_t)k - skip : 0;
+	if (n > 0)
+		cursor_put(cur, all + skip, n);
+	free(all);
+	return n;
+}
+
+// peek copies without taking, over changes of the mode too.
 static size_t peek(struct conn *c, int fd, struct cursor *cur)
 {
 	struct lane_rx r = c->rx;
-	bool lane = c->rx_mode == MODE_LANE, pending = c->rx_pending, hostile = false, asked = false;
+	bool lane = c->rx_mode == MODE_LANE, pending = c->rx_pending, hostile = false;
 	uint64_t n = c->rx_switch_at, b;
-	size_t total = 0;
+	size_t total = 0, tcp = 0;
 	while (cur->left > 0 && !hostile && !(lane && c->rx_frozen)) {
 		if (lane) {
 			total += lane_read(&r, cur, &hostile);
@@ -220,15 +250,13 @@ static size_t peek(struct conn *c, int fd, struct cursor *cur)
 		}
 		if (!pending && lane_look(&r) == LOOK_CONTROL)
 			pending = lane_take(&r, &n, &b) == TAG_SWITCH;
-		size_t limit = pending ? n - c->tcp_rx : (size_t)-1;
-		ssize_t k = asked || limit == 0 ? 0 : native_recv(fd, cur, limit, MSG_PEEK);
-		if (k > 0) {
-			cursor_skip(cur, (size_t)k);
-			total += (size_t)k;
-		}
-		if (asked || !pending || k < 0 || (size_t)k != limit)
+		size_t limit = pending ? n - c->tcp_rx - tcp : (size_t)-1;
+		size_t k = limit ? peek_tcp(c, fd, cur, tcp, limit) : 0;
+		tcp += k;
+		total += k;
+		if (!pending || k != limit)
 			break;
-		asked = lane = true;
+		lane = true;
 		pending = false;
 	}
 	return total;
@@ -245,9 +273,10 @@ ssize_t rx_take(struct conn *c, int fd, struct cursor *cur, int flags)
 	size_t total = 0; // before a change of mode
 	for (;;) {
 		rx_turn(c, fd);
-		if (total > 0 && (c->dead || c->rx_eof))
+		bool none = c->dead && c->rx_mode == MODE_LANE && !lane_first(c);
+		if (total > 0 && (none || !left(c) || c->rx_eof))
 			return (ssize_t)total;
-		if (c->dead && c->rx_mode == MODE_LANE && !lane_first(c))
+		if (none)
 			return failed(c);
 		if (flags & MSG_PEEK && (total = peek(c, fd, cur)) > 0)
 			return (ssize_t)total;
@@ -255,7 +284,7 @@ ssize_t rx_take(struct conn *c, int fd, struct cursor *cur, int flags)
 			if (c->rx_frozen)
 				return -EAGAIN;
 			size_t n = flags & MSG_PEEK ? 0 : from_lane(c, fd, cur);
-			if (n > 0 && cur->left > 0 && !c->dead && lane_look(&c->rx) == LOOK_CONTROL) {
+			if (n > 0 && cur->left > 0 && left(c) && lane_look(&c->rx) == LOOK_CONTROL) {
 				total += n; // BACK or SHUTDOWN: go on behind it
 				continue;
 			}
