@@ -1,7 +1,9 @@
 package script
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -21,7 +23,7 @@ var sizes = []int{1, 2, 7, 50, 119, 120, 121, 500, 4095, 4096, 4097, 9000, 16383
 // Generate makes a script of about n steps. It follows what is queued on each
 // connection just closely enough to know which calls may not be blocking ones.
 func Generate(seed uint64, n int, v Variant) Script {
-	g := &generator{Rand: rand.New(rand.NewPCG(seed, 0)), sets: make(map[End][]string), forked: make(map[End]bool), dead: make(map[End]bool)}
+	g := &generator{Rand: rand.New(rand.NewPCG(seed, 0)), sets: make(map[End][]string), members: make(map[member]string), forked: make(map[End]bool), dead: make(map[End]bool)}
 	g.script.Name = fmt.Sprintf("seed-%d", seed)
 	g.variant = v
 	g.connect()
@@ -44,7 +46,8 @@ type generator struct {
 	script      Script
 	variant     Variant
 	connections []*connection
-	sets        map[End][]string // epoll sets
+	sets        map[End][]string  // epoll sets
+	members     map[member]string // what is asked of each
 	forked      map[End]bool
 	dead        map[End]bool
 	names       int
@@ -65,12 +68,19 @@ type side struct {
 	lowat    bool
 	nonblock bool
 	closed   bool
+	left     bool // a holder has run another program, so it is back on TCP
 }
 
 type holder struct {
 	end     End
 	name    string
 	cloexec bool
+}
+
+// A member is a handle in an epoll set.
+type member struct {
+	end         End
+	set, handle string
 }
 
 func (g *generator) sides() []*side {
@@ -271,7 +281,7 @@ func (g *generator) block(s *side, h holder) {
 	case 2:
 		set := g.name("e")
 		g.say(h.end, "%s=epoll", set)
-		g.say(h.end, "ctl %s add %s in%s 5", set, h.name, pick(g, []string{"", ",et", ",oneshot", ",rdhup"}))
+		g.add(set, h, "in"+pick(g, []string{"", ",et", ",oneshot", ",rdhup"}), 5)
 		g.line(fmt.Sprintf("%c&1 %s %s 4000", h.end, pick(g, []string{"wait", "pwait", "pwait2"}), set))
 		g.sets[h.end] = append(g.sets[h.end], set)
 		peeked = true
@@ -311,7 +321,7 @@ func (g *generator) epoll(s *side, h holder) {
 		set := g.name("e")
 		g.say(h.end, "%s=epoll", set)
 		g.sets[h.end] = append(sets, set)
-		g.say(h.end, "ctl %s add %s %s %d", set, h.name, g.interest(), g.IntN(1000))
+		g.add(set, h, g.interest(), g.IntN(1000))
 		return
 	}
 	set := pick(g, sets)
@@ -319,11 +329,44 @@ func (g *generator) epoll(s *side, h holder) {
 	case p < 6:
 		g.say(h.end, "%s %s 0", pick(g, []string{"wait", "pwait", "pwait2"}), set)
 	case p < 7:
-		g.say(h.end, "ctl %s add %s %s %d", set, h.name, g.interest(), g.IntN(1000))
+		g.add(set, h, g.interest(), g.IntN(1000))
 	case p < 9:
-		g.say(h.end, "ctl %s mod %s %s %d", set, h.name, g.interest(), g.IntN(1000))
+		g.modify(set, h, g.interest(), g.IntN(1000))
 	default:
 		g.say(h.end, "ctl %s del %s", set, h.name)
+		delete(g.members, member{h.end, set, h.name})
+	}
+}
+
+func (g *generator) add(set string, h holder, interest string, data int) {
+	g.say(h.end, "ctl %s add %s %s %d", set, h.name, interest, data)
+	m := member{h.end, set, h.name}
+	if g.members[m] == "" { // else EEXIST
+		g.members[m] = interest
+	}
+}
+
+func (g *generator) modify(set string, h holder, interest string, data int) {
+	g.say(h.end, "ctl %s mod %s %s %d", set, h.name, interest, data)
+	m := member{h.end, set, h.name}
+	if g.members[m] != "" { // else ENOENT
+		g.members[m] = interest
+	}
+}
+
+// remodify asks anew for the members of a kind, of one end or, with 0, of all.
+func (g *generator) remodify(kind string, end End) {
+	var some []member
+	for m, interest := range g.members {
+		if (end == 0 || m.end == end) && !g.dead[m.end] && strings.Contains(interest, kind) {
+			some = append(some, m)
+		}
+	}
+	slices.SortFunc(some, func(x, y member) int {
+		return cmp.Or(cmp.Compare(x.end, y.end), cmp.Compare(x.set, y.set), cmp.Compare(x.handle, y.handle))
+	})
+	for _, m := range some {
+		g.modify(m.set, holder{end: m.end, name: m.handle}, g.members[m], g.IntN(1000))
 	}
 }
 
@@ -367,6 +410,9 @@ func (g *generator) close(s *side, h holder) {
 	}
 	g.say(h.end, "close %s", h.name)
 	s.drop(func(x holder) bool { return x == h })
+	if s.closed {
+		maps.DeleteFunc(g.members, func(m member, _ string) bool { return m.end == h.end && m.handle == h.name })
+	}
 }
 
 // drop forgets holders; the last one takes the side with it.
@@ -416,19 +462,81 @@ func (g *generator) fork(root End) {
 	}
 }
 
-// exec replaces the program of one process.
+// exec replaces the program of one process, where that is to look like TCP. These
+// rows of "Known differences" in directsockets/RESULTS.md keep it from that:
+//
+//   - "lane bytes unread whose writer had shut down, closed or left the lane": not run;
+//   - "dies with bytes unread that came by the lane": not run, if its peer has done so;
+//   - "a one-shot member has fired": those of the process are asked for anew before;
+//   - "an edge-triggered member": those of both ends are asked for anew afterwards.
 func (g *generator) exec(end End) {
+	closing := func(x holder) bool { return x.end == end && x.cloexec }
+	if g.strays(closing) || g.dies(closing) {
+		return
+	}
+	var survive []*side
+	for _, s := range g.sides() {
+		if !slices.ContainsFunc(s.handles, func(x holder) bool { return x.end == end && !x.cloexec }) {
+			continue
+		}
+		if p := s.peer; s.unread > 0 && (p.shut || p.closed || p.left || s.shut) {
+			return
+		}
+		survive = append(survive, s)
+	}
+	g.remodify("oneshot", end)
 	g.say(end, "exec")
+	for _, s := range survive {
+		s.left = true
+	}
+	g.drop(closing)
+	g.remodify("et", 0)
+}
+
+// drop forgets holders of all connections.
+func (g *generator) drop(gone func(holder) bool) {
 	for _, c := range g.connections {
 		for _, s := range c {
-			s.drop(func(x holder) bool { return x.end == end && x.cloexec })
+			s.drop(gone)
 		}
 	}
+}
+
+// strays says whether a descriptor that is closed, or will be, is in a set that goes
+// on reporting it because a copy is open: nobody can ask for it anew.
+func (g *generator) strays(closing func(holder) bool) bool {
+	open := make(map[member]bool)
+	for _, s := range g.sides() {
+		for _, h := range s.handles {
+			open[member{end: h.end, handle: h.name}] = !closing(h)
+		}
+	}
+	for m, interest := range g.members {
+		if !g.dead[m.end] && !open[member{end: m.end, handle: m.handle}] && (strings.Contains(interest, "et") || strings.Contains(interest, "oneshot")) {
+			return true
+		}
+	}
+	return false
+}
+
+// dies says whether the last holder of a side goes without closing it, with bytes
+// unread that may have come by the lane, while its peer is back on TCP.
+func (g *generator) dies(gone func(holder) bool) bool {
+	for _, s := range g.sides() {
+		if s.peer.left && s.unread > 0 && !slices.ContainsFunc(s.handles, func(x holder) bool { return !gone(x) }) {
+			return true
+		}
+	}
+	return false
 }
 
 // kill ends the child of an end, or the end itself and so the script.
 func (g *generator) kill(s *side, h holder) {
 	if h.end == s.root && (g.forked[s.root] || g.IntN(3) > 0) {
+		return
+	}
+	gone := func(x holder) bool { return x.end == h.end }
+	if g.dies(gone) {
 		return
 	}
 	g.say(h.end, "kill9")
@@ -437,9 +545,6 @@ func (g *generator) kill(s *side, h holder) {
 	} else {
 		g.say(s.root, "reap")
 	}
-	for _, c := range g.connections {
-		for _, s := range c {
-			s.drop(func(x holder) bool { return x.end == h.end })
-		}
-	}
+	g.drop(gone)
+	maps.DeleteFunc(g.members, func(m member, _ string) bool { return m.end == h.end })
 }
