@@ -186,6 +186,15 @@ static void kickable(void)
 		sigaction(SIGURG, &a, NULL);
 }
 
+// kernel_lowat: while a connection is engaged the kernel has to tell of each byte, since
+// SO_RCVLOWAT counts those of the lane too (receive.c).
+static void kernel_lowat(const struct conn *c, int fd, uint32_t bytes)
+{
+	int low = (int)bytes;
+	if (c->rcvlowat > 1)
+		real.setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof low);
+}
+
 void conn_try_engage(struct conn *c, int fd)
 {
 	if (c->calls < c->due || c->procs > 1 || c->owner != process_id() || (c->nonblock && !c->watched))
@@ -219,6 +228,7 @@ void conn_try_engage(struct conn *c, int fd)
 				atomic_store(&c->own->consent, ++c->rx_consented);
 			atomic_store(&c->rx_hint, 1);
 			c->engaged = true;
+			kernel_lowat(c, fd, 1);
 			kickable();
 			leave_attached(c, fd, CONN_ENGAGED, REASON_NONE);
 			config_log("connection %llu has lane %u of the channel to %s", (unsigned long long)c->ino, c->lane,
@@ -338,6 +348,7 @@ bool conn_return(struct conn *c, int fd, enum reason why)
 	atomic_store(&c->reason, why);
 	if (c->dead || !stream_back(c, fd))
 		return false; // a reset is known to us alone
+	kernel_lowat(c, fd, c->rcvlowat);
 	epset_disengaged(c);
 	uint32_t is = CONN_ENGAGED;
 	if (atomic_compare_exchange_strong(&c->state, &is, CONN_OFF))
@@ -387,8 +398,11 @@ void conn_options(struct conn *c, int fd, int option)
 	if (all || option == SO_SNDTIMEO || option == SNDTIMEO_NEW)
 		c->sndtimeo_ns = timeout_of(fd, SO_SNDTIMEO);
 	n = sizeof low;
-	if ((all || option == SO_RCVLOWAT) && real.getsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &low, &n) == 0 && low > 0)
+	if ((all || option == SO_RCVLOWAT) && real.getsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &low, &n) == 0 && low > 0) {
 		c->rcvlowat = (uint32_t)low;
+		if (conn_engaged(c))
+			kernel_lowat(c, fd, 1);
+	}
 	n = sizeof l;
 	if ((all || option == SO_LINGER) && real.getsockopt(fd, SOL_SOCKET, SO_LINGER, &l, &n) == 0)
 		c->linger_s = l.l_onoff ? l.l_linger : -1;

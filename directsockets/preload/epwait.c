@@ -69,16 +69,21 @@ static int look_first(struct epset *e, struct epoll_event *evs, int max, bool *n
 }
 
 // hint marks the members that an event of the kernel concerns: of a channel that
-// has ended, or of a socket, which may be here by several descriptors.
-static void hint(struct epset *e, const struct channel *ended, int fd, bool news)
+// has ended, or of a socket by one of its descriptors.
+static void hint(struct epset *e, const struct channel *ended, int fd, uint32_t news)
 {
 	for (int i = 0; i < e->nours; i++) {
 		struct member *m = e->ours[i];
-		if (!m->c || (ended ? m->c->channel != ended : m->fd != fd && m->c != files_conn(fd)))
+		if (!m->c || (ended ? m->c->channel != ended : m->fd != fd))
 			continue;
 		atomic_store(&m->c->rx_hint, 1);
-		// What TCP brought may have been read before we heard of it.
-		m->kernel |= news || m->c->tcp_rx != m->tcp_seen;
+		// Bytes concern who wants to read, an end concerns all, once. What TCP brought
+		// may have been read before we heard of it.
+		uint32_t end = news & (EPOLLRDHUP | EPOLLHUP | EPOLLERR);
+		m->kernel |= ended || (news & ~end & m->events) || end & ~m->heard;
+		if (!ended)
+			m->heard = end;
+		m->kernel |= m->events & EPOLLIN && m->c->tcp_rx > m->tcp_seen;
 		// TCP says all anew when our FIN is acknowledged.
 		m->edge |= m->c->tx_shut && !m->c->rx_fin && !m->c->rx_eof && !m->c->dead;
 		m->edge |= m->c->shutdowns != m->shutdowns;
@@ -100,7 +105,7 @@ static bool handle(struct epset *e, const struct epoll_event *got, int n)
 			kernel = true;
 			break;
 		case PERCH_SOCKET:
-			hint(e, NULL, about, got[i].events & ~(uint32_t)EPOLLOUT);
+			hint(e, NULL, about, got[i].events & ~(uint32_t)(EPOLLOUT | EPOLLWRNORM));
 			break;
 		case PERCH_NEST:
 			if ((m = member_at(e, about)) && m->set)
@@ -108,7 +113,7 @@ static bool handle(struct epset *e, const struct epoll_event *got, int n)
 			break;
 		case PERCH_HANGUP:
 			if ((ended = perch_event(e->perch, &got[i])))
-				hint(e, ended, -1, true);
+				hint(e, ended, -1, 0);
 			break;
 		case PERCH_BELL:
 		case PERCH_WAKE:

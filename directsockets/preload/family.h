@@ -141,7 +141,7 @@ struct conn {
 	uint8_t offers, looks;
 	uint16_t port; // of the server, network order; 0: unknown
 	uint32_t mark; // for walks over descriptors
-	_Atomic uint32_t rcvlowat;
+	_Atomic uint32_t rcvlowat; // the program's; the kernel's is 1 while engaged
 	_Atomic uint64_t rcvtimeo_ns, sndtimeo_ns; // 0: none
 	_Atomic int32_t linger_s;                  // -1: off
 	struct tuple tuple;

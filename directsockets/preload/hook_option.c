@@ -120,6 +120,8 @@ EXPORT int getsockopt(int fd, int level, int option, void *value, socklen_t *n)
 	else
 		r = real.getsockopt(fd, level, option, value, n);
 	int saved = errno;
+	if (r == 0 && level == SOL_SOCKET && option == SO_RCVLOWAT && *n >= sizeof(int) && conn_engaged(c))
+		*(int *)value = (int)c->rcvlowat; // the kernel's is another
 	if (r == 0 && level == SOL_SOCKET && option == SO_ERROR && *n >= sizeof(int) && conn_engaged(c)) {
 		int *e = value, ours = atomic_exchange(&c->error, 0);
 		if (ours || c->dead)

@@ -23,6 +23,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 
 #include "channel.h"
 #include "config.h"
@@ -337,6 +338,13 @@ static uint32_t set_due(struct member *m, bool take)
 	return ready && (fresh || !(m->events & EPOLLET)) ? EPOLLIN & m->events : 0;
 }
 
+// tcp_here counts the bytes that the kernel holds.
+static uint32_t tcp_here(const struct member *m)
+{
+	int n = 0;
+	return real.ioctl(m->fd, FIONREAD, &n) == 0 && n > 0 ? (uint32_t)n : 0;
+}
+
 HINT uint32_t member_due(struct member *m, bool take)
 {
 	struct conn *c = m->c;
@@ -353,7 +361,8 @@ HINT uint32_t member_due(struct member *m, bool take)
 		return 0;
 	// What came concerns only who wants to read, as in the kernel.
 	bool fresh = lane_news(&c->rx, &at, &turns) && want & (EPOLLIN | EPOLLPRI);
-	fresh |= m->edge || (m->kernel && c->rx_mode == MODE_TCP);
+	// What TCP brings behind BACK is news before the lane has been read up to there.
+	fresh |= m->edge || (m->kernel && (c->rx_mode == MODE_TCP || tcp_here(m)));
 	uint32_t starved = c->starved, r = stream_ready(c, m->fd, want);
 	bool room = r & EPOLLOUT && starved != m->starved;
 	// In LANE mode the kernel repeats what SHUTDOWN or ABORT said before.
@@ -364,7 +373,7 @@ HINT uint32_t member_due(struct member *m, bool take)
 		m->edge = m->kernel = false;
 		m->seen = at;
 		m->turns = turns;
-		m->tcp_seen = c->tcp_rx;
+		m->tcp_seen = c->tcp_rx + (c->rx_mode == MODE_TCP ? tcp_here(m) : 0);
 		if (room)
 			m->starved = starved;
 		if (r && fresh)

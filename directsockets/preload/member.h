@@ -27,9 +27,10 @@ struct member {
 	bool starving; // the peer was asked to ring when there is room
 	uint64_t seen; // slots up to here have been reported
 	uint64_t turns; // of which so many bring nothing
-	uint64_t tcp_seen; // TCP bytes that had been read at the last report
+	uint64_t tcp_seen; // TCP bytes that had come at the last report
 	uint32_t starved;
 	uint32_t shutdowns;
+	uint32_t heard; // of an end, from the kernel
 };
 
 // Guarded by lock unless atomic.

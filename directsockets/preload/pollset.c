@@ -186,6 +186,10 @@ static int asleep(struct pollset *p, int64_t left, const sigset_t *mask)
 			ev |= p->fds[i].events & (POLLIN | POLLRDNORM | POLLRDHUP | POLLPRI);
 		else if (!c->rx_fin && !c->rx_eof && !c->rx_shut)
 			ev |= POLLIN | POLLRDHUP;
+		if (c->rcvlowat > 1) { // the kernel would tell of less, again and again
+			ev &= ~(POLLIN | POLLRDNORM);
+			p->poor = true;
+		}
 		if (c->tx_mode == MODE_TCP)
 			ev |= p->fds[i].events & (POLLOUT | POLLWRNORM);
 		p->work[i].events = ev;

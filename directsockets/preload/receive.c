@@ -144,28 +144,40 @@ static bool fin_came(int fd)
 static void ended(struct conn *c, int fd)
 {
 	atomic_store(&c->rx_fin, true);
-	if (c->tx_shut && (c->rx_shut || atomic_load((_Atomic uint64_t *)&c->peer->shut)))
+	bool shut = atomic_load((_Atomic uint64_t *)&c->peer->shut);
+	if (c->tx_shut && (c->rx_shut || shut))
 		return; // the kernel resets by itself when data come, or both ends are over
-	if (!c->dead && !atomic_load((_Atomic uint64_t *)&c->peer->closed) &&
-	    (!atomic_load((_Atomic uint64_t *)&c->peer->shut) || atomic_load(&c->channel->live) != 1) && tx_unread(c))
-		conn_reset(c, fd, REASON_PEER_GONE);
+	if (c->dead || atomic_load((_Atomic uint64_t *)&c->peer->closed) || (shut && atomic_load(&c->channel->live) == 1) ||
+	    !tx_unread(c))
+		return;
+	conn_reset(c, fd, REASON_PEER_GONE);
+	if (shut)
+		atomic_store(&c->error, EPIPE); // a reset after FIN
+}
+
+// look asks the kernel about the socket. After its FIN it says nothing of the peer's
+// death; the control socket does.
+static int look(struct conn *c, int fd, struct pollfd *p)
+{
+	bool shut = atomic_load((_Atomic uint64_t *)&c->peer->shut) && !atomic_load((_Atomic uint64_t *)&c->peer->closed) &&
+		    atomic_load(&c->channel->live) == 1;
+	struct pollfd both[2] = {{fd, p->events, 0}, {shut ? c->channel->ctl : -1, 0, 0}};
+	int n = real.poll(both, shut ? 2 : 1, 0);
+	*p = both[0];
+	if (n > 0 && both[1].revents)
+		channel_kill(c->channel, REASON_PEER_GONE);
+	return n;
 }
 
 bool rx_probe(struct conn *c, int fd)
 {
-	// After its FIN the kernel says nothing of the peer's death; its control socket does.
-	bool shut = atomic_load((_Atomic uint64_t *)&c->peer->shut) && !atomic_load((_Atomic uint64_t *)&c->peer->closed) &&
-		    atomic_load(&c->channel->live) == 1;
-	struct pollfd both[2] = {{fd, POLLIN | POLLRDHUP, 0}, {shut ? c->channel->ctl : -1, 0, 0}}, p;
+	struct pollfd p = {fd, POLLIN | POLLRDHUP, 0};
 	bool lane = c->rx_mode == MODE_LANE, news = false;
 	if (lane || c->rx_eof)
 		atomic_store(&c->rx_hint, 0);
 	atomic_store_explicit(&c->asked, clock_ticks(), memory_order_relaxed);
-	if (c->dead || real.poll(both, shut ? 2 : 1, 0) < 0)
+	if (c->dead || look(c, fd, &p) < 0)
 		return false;
-	p = both[0];
-	if (both[1].revents)
-		channel_kill(c->channel, REASON_PEER_GONE);
 	if (p.revents & POLLRDHUP && !c->dead && (!c->rx_shut || fin_came(fd))) {
 		news |= !c->rx_fin;
 		ended(c, fd);
@@ -194,7 +206,11 @@ static bool lane_first(const struct conn *c)
 }
 
 // The error that waits, as recv tells it; 0 is the end of the stream.
-static ssize_t failed(struct conn *c) { return c->rx_eof ? 0 : -atomic_exchange(&c->error, 0); }
+static ssize_t failed(struct conn *c)
+{
+	bool fin = c->rx_eof || (c->dead && c->reason == REASON_PEER_GONE && atomic_load((_Atomic uint64_t *)&c->peer->shut));
+	return fin ? 0 : -atomic_exchange(&c->error, 0);
+}
 
 // from_lane reads in LANE mode, after rx_turn: >0 bytes, 0 nothing.
 static size_t from_lane(struct conn *c, int fd, struct cursor *cur)
@@ -355,6 +371,16 @@ ssize_t rx_take(struct conn *c, int fd, struct cursor *cur, int flags)
 	}
 }
 
+// enough: SO_RCVLOWAT is reached, wherever the bytes are.
+static bool enough(struct conn *c, int fd)
+{
+	int tcp = 0;
+	size_t low = c->rcvlowat, n = low > 1 ? lane_available(&c->rx, low, true) : low;
+	if (n < low)
+		real.ioctl(fd, FIONREAD, &tcp);
+	return n + (size_t)tcp >= low;
+}
+
 uint32_t rx_ready(struct conn *c, int fd)
 {
 	for (int i = 0; i < 4; i++) {
@@ -369,13 +395,15 @@ uint32_t rx_ready(struct conn *c, int fd)
 				return r;
 			atomic_store(&c->rx_hint, 0);
 			struct pollfd p = {fd, POLLIN | POLLRDHUP | POLLPRI, 0};
-			uint32_t k = real.poll(&p, 1, 0) > 0 ? (uint32_t)p.revents & 0xffff : 0;
+			uint32_t k = look(c, fd, &p) > 0 ? (uint32_t)p.revents & 0xffff : 0;
 			if (k)
 				atomic_store(&c->rx_hint, 1);
-			if (k & EPOLLRDHUP && !c->rx_fin && (!c->rx_shut || fin_came(fd)))
+			if (k & EPOLLRDHUP && (!c->rx_shut || fin_came(fd)))
 				ended(c, fd);
 			if (!c->rx_pending && lane_valid(&c->rx, c->rx.slot))
 				continue; // SWITCH was posted before FIN, or meanwhile
+			if (k & EPOLLIN && !(k & (EPOLLRDHUP | EPOLLHUP)) && !enough(c, fd))
+				k &= ~(uint32_t)(EPOLLIN | EPOLLRDNORM);
 			if (!c->dead)
 				return r | k;
 			continue;
@@ -383,7 +411,7 @@ uint32_t rx_ready(struct conn *c, int fd)
 		if (c->rx_frozen)
 			return r;
 		if (lane_look(&c->rx) == LOOK_DATA)
-			return c->rcvlowat <= 1 || r || lane_available(&c->rx, c->rcvlowat, false) >= c->rcvlowat ? r | EPOLLIN : r;
+			return r || enough(c, fd) ? r | EPOLLIN : r;
 		if (r & EPOLLIN || !c->rx_fin)
 			return r;
 		if (lane_look(&c->rx) == LOOK_NONE)

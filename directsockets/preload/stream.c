@@ -361,7 +361,9 @@ void stream_close(struct conn *c, int fd)
 		return;
 	}
 	rx_turn(c, fd);
-	bool unread = c->rx_mode == MODE_LANE && lane_look(&c->rx) != LOOK_NONE && !c->rx_eof;
+	int tcp = 0; // for these the kernel resets, and the peer must not see another end before
+	real.ioctl(fd, FIONREAD, &tcp);
+	bool unread = tcp > 0 || (c->rx_mode == MODE_LANE && lane_look(&c->rx) != LOOK_NONE && !c->rx_eof);
 	if (!c->dead && !unread && c->linger_s != 0 && !c->tx_shut)
 		tx_finish(c, fd, HOW_CLOSE);
 	if (!c->dead && (unread || c->linger_s == 0)) {

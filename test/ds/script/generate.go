@@ -465,7 +465,8 @@ func (g *generator) fork(root End) {
 // exec replaces the program of one process, where that is to look like TCP. These
 // rows of "Known differences" in directsockets/RESULTS.md keep it from that:
 //
-//   - "lane bytes unread whose writer had shut down, closed or left the lane": not run;
+//   - "lane bytes unread whose writer had shut down, closed or left the lane": not run,
+//     which while switching at random any bytes may be;
 //   - "dies with bytes unread that came by the lane": not run, if its peer has done so;
 //   - "a one-shot member has fired": those of the process are asked for anew before;
 //   - "an edge-triggered member": those of both ends are asked for anew afterwards.
@@ -479,7 +480,7 @@ func (g *generator) exec(end End) {
 		if !slices.ContainsFunc(s.handles, func(x holder) bool { return x.end == end && !x.cloexec }) {
 			continue
 		}
-		if p := s.peer; s.unread > 0 && (p.shut || p.closed || p.left || s.shut) {
+		if p := s.peer; s.unread > 0 && (g.variant.Switching || p.shut || p.closed || p.left || s.shut) {
 			return
 		}
 		survive = append(survive, s)

@@ -41,7 +41,7 @@ func TestLibraryWithPlainPeer(t *testing.T) {
 
 func TestLibraryIsLikeTCPForSeeds(t *testing.T) {
 	library := ds.Library(t)
-	generated(t, func(t *testing.T, s script.Script) {
+	generated(t, false, func(t *testing.T, s script.Script) {
 		likeTCP(t, s, library, both)
 	})
 }
@@ -49,7 +49,7 @@ func TestLibraryIsLikeTCPForSeeds(t *testing.T) {
 // FBK-1: likewise when directions go back to TCP and switch again at random.
 func TestLibraryIsLikeTCPWhileSwitching(t *testing.T) {
 	library := ds.Library(t)
-	generated(t, func(t *testing.T, s script.Script) {
+	generated(t, true, func(t *testing.T, s script.Script) {
 		likeTCP(t, s, library, both, "EXN_DS_TEST_SWITCH=3")
 	})
 }

@@ -94,6 +94,8 @@ func (s Script) String() string {
 type Variant struct {
 	Family string // 4, 6, or m for IPv4-mapped addresses
 	Warm   bool   // "open" also warms
+	// Switching: the library is told to take directions to TCP and back at random.
+	Switching bool
 }
 
 func (v Variant) String() string {

@@ -85,7 +85,7 @@ func TestScriptsAreDeterministic(t *testing.T) {
 func TestGeneratedScriptsAreDeterministic(t *testing.T) {
 	ds.Experiment(t)
 	plain := script.Stage{Player: player(t)}
-	generated(t, func(t *testing.T, s script.Script) {
+	generated(t, false, func(t *testing.T, s script.Script) {
 		first := play(t, plain, s)
 		text := first.String()
 		if strings.Contains(text, "HUNG") {
@@ -98,9 +98,10 @@ func TestGeneratedScriptsAreDeterministic(t *testing.T) {
 }
 
 // generated calls f in a subtest for each seed.
-func generated(t *testing.T, f func(t *testing.T, s script.Script)) {
+func generated(t *testing.T, switching bool, f func(t *testing.T, s script.Script)) {
 	for seed := range ds.Seeds(t, 100) {
 		v := variants[seed%uint64(len(variants))]
+		v.Switching = switching
 		s := script.Generate(seed, 60, v)
 		t.Run(fmt.Sprintf("%s-%v", s.Name, v), func(t *testing.T) {
 			t.Parallel()
