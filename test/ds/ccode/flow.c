@@ -175,13 +175,13 @@ static void await_ready(struct caller *c, bool out)
 	}
 }
 
-static void take(struct half *h)
+void half_take(struct half *h)
 {
 	if (pthread_mutex_lock(&h->lock) == EOWNERDEAD)
 		pthread_mutex_consistent(&h->lock);
 }
 
-static void give(struct half *h) { pthread_mutex_unlock(&h->lock); }
+void half_give(struct half *h) { pthread_mutex_unlock(&h->lock); }
 
 static ssize_t write_call(struct caller *c, unsigned char *p, size_t n)
 {
@@ -221,7 +221,9 @@ void write_flow(struct caller *c)
 	unsigned char *p = malloc(1 << 19);
 	bool done = false;
 	for (int left = c->leave; left != 0 && !done; left -= left > 0) {
-		take(&d->w);
+		while (d->hold)
+			usleep(50);
+		half_take(&d->w);
 		for (uint32_t calls = 1 + rnd(&c->rng, 8); calls && !d->w.done; calls--) {
 			uint64_t off = d->w.off;
 			size_t n = size(c);
@@ -250,7 +252,7 @@ void write_flow(struct caller *c)
 			}
 		}
 		done = d->w.done;
-		give(&d->w);
+		half_give(&d->w);
 		pause_sometimes(c);
 	}
 	free(p);
@@ -345,7 +347,7 @@ void read_flow(struct caller *c)
 	bool more = true;
 	for (int left = c->leave; left != 0 && more; left -= left > 0) {
 		if (!d->concurrent)
-			take(&d->r);
+			half_take(&d->r);
 		for (uint32_t calls = 1 + rnd(&c->rng, 8); calls && more; calls--) {
 			if (!d->concurrent && d->r.done) {
 				more = false;
@@ -360,7 +362,7 @@ void read_flow(struct caller *c)
 			more = judge(c, p, n, r, all);
 		}
 		if (!d->concurrent)
-			give(&d->r);
+			half_give(&d->r);
 		pause_sometimes(c);
 	}
 	free(p);

@@ -13,6 +13,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -158,6 +159,81 @@ struct side {
 
 static void noise(int signo) { (void)signo; }
 
+// pass sends a descriptor to this process itself, and closes what arrives.
+static void pass(int fd)
+{
+	char byte = 'f';
+	union { char space[CMSG_SPACE(sizeof fd)]; struct cmsghdr align; } u = {0};
+	struct iovec v = {&byte, 1};
+	struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = u.space, .msg_controllen = sizeof u.space};
+	int p[2];
+	*CMSG_FIRSTHDR(&m) = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof fd), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+	memcpy(CMSG_DATA(CMSG_FIRSTHDR(&m)), &fd, sizeof fd);
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, p) < 0 || sendmsg(p[0], &m, 0) != 1 || recvmsg(p[1], &m, 0) != 1)
+		fail("passing a descriptor: %s", strerrorname_np(errno));
+	memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof fd);
+	close(fd);
+	close(p[0]);
+	close(p[1]);
+}
+
+static void run_true(void)
+{
+	char *argv[] = {"true", NULL};
+	pid_t pid;
+	int status, e = posix_spawnp(&pid, argv[0], NULL, NULL, argv, environ);
+	if (e != 0)
+		fail("posix_spawn: %s", strerrorname_np(e));
+	while (waitpid(pid, &status, 0) < 0)
+		if (errno != EINTR)
+			fail("waitpid: %s", strerrorname_np(errno));
+}
+
+// hand_over does in the middle of a stream what a library answers by going back to
+// TCP: stdio, another process or another program might use the descriptor. All
+// writers wait meanwhile, and none has come to its end, nor has the other end done it
+// before: what is unread behind an end or a writer that has left cannot come by TCP
+// ("Known differences" in RESULTS.md).
+static void hand_over(struct side *s, struct rng *rng)
+{
+	enum { stdio, passing, program, ways };
+	uint32_t way = rnd(rng, ways);
+	int from = (int)rnd(rng, (uint32_t)s->conns), to = from + 1;
+	bool all_go = true;
+	if (way == program) {
+		from = 0;
+		to = s->conns;
+	}
+	for (int i = from; i < to; i++)
+		for (int k = 0; k < 2; k++)
+			run->conn[s->round][i].to[k].hold++;
+	for (int i = from; i < to; i++)
+		for (int k = 0; k < 2; k++) { // in this order at both ends
+			struct direction *d = &run->conn[s->round][i].to[k];
+			half_take(&d->w);
+			all_go &= d->w.done == going && d->w.off < d->total && !run->conn[s->round][i].handed_over;
+		}
+	for (int i = from; i < to && all_go; i++)
+		run->conn[s->round][i].handed_over = true;
+	if (all_go && way == stdio) {
+		FILE *f = fdopen(dup(s->fds[from]), "r");
+		if (!f)
+			fail("fdopen: %s", strerrorname_np(errno));
+		fclose(f);
+	} else if (all_go && way == passing) {
+		pass(s->fds[from]);
+	} else if (all_go) {
+		run_true();
+	}
+	if (all_go)
+		run->handed_over++;
+	for (int i = from; i < to; i++)
+		for (int k = 0; k < 2; k++) {
+			half_give(&run->conn[s->round][i].to[k].w);
+			run->conn[s->round][i].to[k].hold--;
+		}
+}
+
 // work makes all calls of one process and closes the connections.
 static void work(struct side *s, bool stays, uint64_t salt, bool late_fork, pid_t *child);
 
@@ -211,6 +287,10 @@ static void work(struct side *s, bool stays, uint64_t salt, bool late_fork, pid_
 	if (late_fork) {
 		usleep(rnd(&rng, 3000));
 		*child = fork_child(s, !stays);
+	}
+	for (int tries = run->hands_over ? 3 : 0; tries > 0; tries--) {
+		usleep(rnd(&rng, 1000));
+		hand_over(s, &rng);
 	}
 	for (int left = n; left > 0;) {
 		for (int i = 0; i < n; i++)

@@ -10,6 +10,7 @@
 //	stream SEED                    everything must arrive
 //	stream SEED kill client|server one side dies by SIGKILL, somewhere
 //	stream SEED stop               sides are stopped and go on, somewhere
+//	stream SEED hand               and descriptors are handed to stdio, programs, processes
 //	stream SEED kill client N      one server survives N clients, and keeps nothing of them
 //
 // The first process conducts: it draws the totals, starts both sides (as new
@@ -333,7 +334,7 @@ int main(int argc, char **argv)
 	}
 
 	if (argc < 2) {
-		fprintf(stderr, "usage: stream SEED [stop | kill client|server [ROUNDS]]\n");
+		fprintf(stderr, "usage: stream SEED [stop | hand | kill client|server [ROUNDS]]\n");
 		return 2;
 	}
 	bool stops = argc > 2 && strcmp(argv[2], "stop") == 0;
@@ -345,6 +346,7 @@ int main(int argc, char **argv)
 	run->seed = strtoull(argv[1], NULL, 0);
 	run->death = victim >= 0;
 	run->stops = stops;
+	run->hands_over = argc > 2 && strcmp(argv[2], "hand") == 0;
 	run->rounds = rounds;
 	if (run->death && run->seed % 8 == 7)
 		run->seed++; // both ends in one process: nobody survives
@@ -358,8 +360,8 @@ int main(int argc, char **argv)
 	}
 	for (int round = 0; round < rounds; round++)
 		conduct(round, victim, stops, &r);
-	printf("seed %lu: %d rounds of %d connections, family %d, %lu bytes; lane %lu tcp %lu\n", run->seed, rounds, run->conns,
-		run->family, whole(0), run->lane, run->tcp);
+	printf("seed %lu: %d rounds of %d connections, family %d, %lu bytes; lane %lu tcp %lu; handed over %d\n", run->seed, rounds, run->conns,
+		run->family, whole(0), run->lane, run->tcp, run->handed_over);
 	if (rounds > 5) {
 		// What the last round left may not have been noticed yet; threads leave
 		// cached stacks and arenas. Something kept for each dead peer would show.

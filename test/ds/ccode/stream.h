@@ -32,29 +32,36 @@ struct half {
 	_Atomic uint32_t calls;
 };
 
+void half_take(struct half *h);
+void half_give(struct half *h);
+
 enum done { going, at_end, was_reset };
 
 struct direction {
 	uint64_t total, key;
 	bool small;      // one to some hundred bytes a call
 	bool concurrent; // readers do not take turns; see flow.c
+	_Atomic int hold; // writers are to let somebody else have the lock
 	struct half w, r;
 };
 
 struct conn {
 	struct direction to[2]; // to[server] is what the client writes
+	bool handed_over;       // by one end; with the locks of both writers
 };
 
 struct run {
 	uint64_t seed;
 	bool death;      // one side dies: ends may be early
 	bool stops;      // sides are stopped, which interrupts calls
+	bool hands_over; // in the middle of streams: see side.c
 	int family;      // 4, 6, or 0 for mapped addresses
 	int conns, rounds;
 	_Atomic int port;
 	_Atomic int failed;
 	_Atomic int round;          // that the server is in
 	_Atomic int over;           // rounds whose client is no more
+	_Atomic int handed_over;
 	_Atomic uint64_t lane, tcp; // bytes that the library counted on either path
 	_Atomic int fds[2], maps[2]; // of the server after early and after all rounds
 	struct conn conn[][max_conns]; // by round

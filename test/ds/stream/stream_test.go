@@ -65,6 +65,11 @@ func TestPlainStops(t *testing.T) {
 	forSeeds(t, 4, func(t *testing.T, seed uint64) { run(t, program, nil, seed, "stop") })
 }
 
+func TestPlainHandsOver(t *testing.T) {
+	program := program(t)
+	forSeeds(t, 8, func(t *testing.T, seed uint64) { run(t, program, nil, seed, "hand") })
+}
+
 func side(seed uint64) string {
 	if seed%2 == 0 {
 		return "client"
@@ -136,6 +141,29 @@ func TestSwitching(t *testing.T) {
 	})
 }
 
+// FBK-1: nothing is lost or reordered when a connection goes back for good, since
+// stdio, another process or another program might use it.
+func TestHandsOver(t *testing.T) {
+	library, program := ds.Library(t), program(t)
+	var times atomic.Int64
+	t.Cleanup(func() { // once all seeds are through
+		t.Logf("%d times", times.Load())
+		if times.Load() == 0 {
+			t.Error("nothing was handed over")
+		}
+	})
+	forSeeds(t, 40, func(t *testing.T, seed uint64) {
+		text := string(run(t, program, ds.Preload(library, ds.Fabric(t), settings(seed)...), seed, "hand"))
+		if _, count, ok := strings.Cut(text, "handed over "); ok {
+			var n int64
+			if _, err := fmt.Sscan(count, &n); err != nil {
+				t.Error(err)
+			}
+			times.Add(n)
+		}
+	})
+}
+
 // DSS-1, FBK-1 once more, where a sanitizer watches the library.
 func TestSanitized(t *testing.T) {
 	library := ds.Sources(t)
@@ -148,10 +176,14 @@ func TestSanitized(t *testing.T) {
 			forSeeds(t, 16, func(t *testing.T, seed uint64) {
 				env := ds.Preload("", ds.Fabric(t), settings(seed)...)
 				env = append(env, "ASAN_OPTIONS=detect_leaks=0", "TSAN_OPTIONS=halt_on_error=1:exitcode=66")
-				if seed%2 == 0 {
-					env = append(env, "EXN_DS_TEST_SWITCH=10")
+				switch {
+				case seed%2 == 0:
+					run(t, program, append(env, "EXN_DS_TEST_SWITCH=10"), seed)
+				case seed%4 == 1:
+					run(t, program, env, seed, "hand")
+				default:
+					run(t, program, env, seed)
 				}
-				run(t, program, env, seed)
 			})
 		})
 	}
