@@ -140,7 +140,9 @@ func TestRequired(t *testing.T) {
 	})
 	t.Run("plain peer", func(t *testing.T) {
 		env := map[script.End][]string{script.A: ds.Preload(library, ds.Fabric(t), require)}
-		s := parse(t, "script x\nopen\nb&1 pong d 100000 600\na ping c 100000 600\n")
+		// It is given up after some offers, each of which counts for 1 s.
+		again := "b&1 pong d 600 600\na ping c 600 600\nb join 1\na sleep 1100\n"
+		s := parse(t, "script x\nopen\n"+strings.Repeat(again, 5)+"a write c 1\n")
 		log := play(t, script.Stage{Player: player(t), EnvOf: env}, s)
 		if last := log[len(log)-3].Outcome; !strings.Contains(last, "ECONNRESET") && !strings.Contains(last, "ENOTCONN") && !strings.Contains(last, "EPIPE") {
 			t.Errorf("the connection goes on: %s", log)
