@@ -223,21 +223,26 @@ static size_t from_lane(struct conn *c, int fd, struct cursor *cur)
 	return n;
 }
 
-// peek_tcp copies TCP bytes behind the first `skip` ones, without taking any. An error
-// that the kernel tells instead waits for who takes what comes before it.
-static size_t peek_tcp(struct conn *c, int fd, struct cursor *cur, size_t skip, size_t limit)
+// unread counts the bytes that the kernel holds. Who has some already asks before a
+// call that might use up the error that comes after them.
+static size_t unread(int fd)
 {
 	int here = 0;
+	return real.ioctl(fd, FIONREAD, &here) == 0 && here > 0 ? (size_t)here : 0;
+}
+
+// peek_tcp copies TCP bytes behind the first `skip` ones, without taking any.
+static size_t peek_tcp(int fd, struct cursor *cur, size_t skip, size_t limit)
+{
+	size_t n = unread(fd);
+	if (n <= skip)
+		return 0;
+	n -= skip;
 	if (skip == 0) {
 		ssize_t k = native_recv(fd, cur, limit, MSG_PEEK);
-		if (k < 0 && errno != EAGAIN && errno != EINTR)
-			atomic_store(&c->error, errno);
 		cursor_skip(cur, k > 0 ? (size_t)k : 0);
 		return k > 0 ? (size_t)k : 0;
 	}
-	if (real.ioctl(fd, FIONREAD, &here) < 0 || (size_t)here <= skip)
-		return 0;
-	size_t n = (size_t)here - skip;
 	n = n < limit ? n : limit;
 	n = n < cur->left ? n : cur->left;
 	char *all = malloc(skip + n);
@@ -267,7 +272,7 @@ static size_t peek(struct conn *c, int fd, struct cursor *cur)
 		if (!pending && lane_look(&r) == LOOK_CONTROL)
 			pending = lane_take(&r, &n, &b) == TAG_SWITCH;
 		size_t limit = pending ? n - c->tcp_rx - tcp : (size_t)-1;
-		size_t k = limit ? peek_tcp(c, fd, cur, tcp, limit) : 0;
+		size_t k = limit ? peek_tcp(fd, cur, tcp, limit) : 0;
 		tcp += k;
 		total += k;
 		if (!pending || k != limit)
@@ -333,6 +338,8 @@ ssize_t rx_take(struct conn *c, int fd, struct cursor *cur, int flags)
 		size_t limit = c->rx_pending ? c->rx_switch_at - c->tcp_rx : (size_t)-1;
 		if (limit == 0) // frozen there
 			return total ? (ssize_t)total : -EAGAIN;
+		if (total > 0 && !unread(fd))
+			return (ssize_t)total;
 		atomic_store(&c->rx_hint, 0);
 		ssize_t r = native_recv(fd, cur, limit, flags);
 		if (r > 0) {
@@ -374,11 +381,8 @@ ssize_t rx_take(struct conn *c, int fd, struct cursor *cur, int flags)
 // enough: SO_RCVLOWAT is reached, wherever the bytes are.
 static bool enough(struct conn *c, int fd)
 {
-	int tcp = 0;
 	size_t low = c->rcvlowat, n = low > 1 ? lane_available(&c->rx, low, true) : low;
-	if (n < low)
-		real.ioctl(fd, FIONREAD, &tcp);
-	return n + (size_t)tcp >= low;
+	return n >= low || n + unread(fd) >= low;
 }
 
 uint32_t rx_ready(struct conn *c, int fd)
