@@ -112,7 +112,8 @@ void conn_reap(struct conn *c)
 	family_conn_free(c);
 }
 
-static bool counted(struct conn *c, int fd)
+// counted_now: the kernel has passed on just the bytes that we have counted.
+static bool counted_now(struct conn *c, int fd)
 {
 	struct tcp_info t;
 	socklen_t n = sizeof t;
@@ -123,6 +124,17 @@ static bool counted(struct conn *c, int fd)
 		return false;
 	return t.tcpi_state == ESTABLISHED && t.tcpi_bytes_received - (uint64_t)in == c->tcp_rx &&
 	       t.tcpi_bytes_acked + (uint64_t)out - (c->active ? 1 : 0) == c->tcp_tx;
+}
+
+// counted: bytes and acknowledgements that come between two of the questions make a
+// difference, but not each time.
+static bool counted(struct conn *c, int fd)
+{
+	for (int i = 0; i < 4; i++) {
+		if (counted_now(c, fd))
+			return true;
+	}
+	return false;
 }
 
 static bool established(int fd)
@@ -208,12 +220,16 @@ void conn_try_engage(struct conn *c, int fd)
 		return;
 	}
 	uint32_t is = CONN_ATTACHED;
+	bool alone = false; // the peer has waited too long for our answer, and left the lane
 	if (atomic_compare_exchange_strong(&c->state, &is, CONN_ENGAGING)) {
 		enum reason why = REASON_NONE;
 		if (atomic_load(&c->native) != 0 || !established(fd)) {
 			atomic_store(&c->state, CONN_ATTACHED);
-		} else if (atomic_load(&c->peer->generation) != c->generation || atomic_load(&c->channel->live) != 1) {
+		} else if (atomic_load(&c->channel->live) != 1) {
 			leave_attached(c, fd, CONN_OFF, REASON_PEER_GONE);
+		} else if (atomic_load(&c->peer->generation) != c->generation) {
+			alone = true;
+			atomic_store(&c->state, CONN_ATTACHED);
 		} else if (c->exposed) {
 			leave_attached(c, fd, CONN_OFF, REASON_SHARED);
 		} else if (!counted(c, fd)) {
@@ -237,6 +253,8 @@ void conn_try_engage(struct conn *c, int fd)
 	}
 	lock_give(&c->tx_lock);
 	lock_give(&c->rx_lock);
+	if (alone)
+		rendezvous_release(c, fd);
 	errno = saved;
 }
 
