@@ -168,8 +168,7 @@ type timedSleeper Interface
 // Sleep implements napi.Sleeper.
 func (t *timedSleeper) Sleep(d time.Duration) error {
 	i := (*Interface)(t)
-	now := i.clock()
-	wait, timed := i.next(now)
+	wait, timed := i.next(i.clock())
 	// Buffers come back in time without waking anybody for each, unless one is missing.
 	lazy := i.fabric[0].armed && !i.eth.Awaiting()
 	i.fabric[0].armed = i.fabric[0].armed && !lazy
@@ -178,7 +177,7 @@ func (t *timedSleeper) Sleep(d time.Duration) error {
 		i.fabric[0].armed = true
 		i.sources[0].Raise()
 	}
-	if timed && i.clock()-now >= wait {
+	if timed && wait <= d {
 		i.sources[3].Raise()
 	}
 	return err

@@ -38,6 +38,7 @@ func (i *Interface) transmit(b *exteth.Buffer, n int, v exteth.VNet) {
 		frame := b.Bytes[i.readAt:][:n]
 		if n >= mtu.MACHeader && frame[0]&1 == 1 {
 			i.membership.Sent(frame, now)
+			i.joinGroups()
 		}
 		i.send(b, i.readAt, n, v, now)
 		return
@@ -72,6 +73,7 @@ func (i *Interface) transmitGroup(b *exteth.Buffer, n int, group netip.Addr, kin
 	to, _ := multicast.MACOf(group)
 	off := i.putHeader(b, to, kind)
 	i.membership.Sent(b.Bytes[off:exteth.Headroom+n], now)
+	i.joinGroups()
 	i.send(b, off, mtu.MACHeader+n, v, now)
 }
 
