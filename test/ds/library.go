@@ -8,10 +8,9 @@ import (
 )
 
 // Sources are the C files of the library, for programs that link it, as the
-// builds with sanitizers do. Without any, or without EXN_TEST_DS=1, the test is skipped.
+// builds with sanitizers do. Without any the test is skipped.
 func Sources(t testing.TB) []string {
 	t.Helper()
-	Experiment(t)
 	files, err := filepath.Glob(filepath.Join(root(), "directsockets", "preload", "*.c"))
 	if err != nil {
 		t.Fatal(err)
@@ -23,11 +22,9 @@ func Sources(t testing.TB) []string {
 }
 
 // Library gives the path of libextds.so: the one that EXN_LIBEXTDS names, else
-// built from directsockets/preload. Without either, or without EXN_TEST_DS=1, the
-// test is skipped.
+// built from directsockets/preload. Without either the test is skipped.
 func Library(t testing.TB) string {
 	t.Helper()
-	Experiment(t)
 	if path := os.Getenv("EXN_LIBEXTDS"); path != "" {
 		if _, err := os.Stat(path); err != nil {
 			t.Fatalf("EXN_LIBEXTDS: %v", err)

@@ -31,6 +31,7 @@ func TestStops(t *testing.T) {
 // PRC-1: a server keeps no descriptor and no mapping of clients that died, and
 // nothing stays behind when it ends too.
 func TestDeathLeavesNothing(t *testing.T) {
+	ds.Experiment(t)
 	library, program := ds.Library(t), program(t)
 	rounds := "50"
 	if ds.Long() {
