@@ -37,10 +37,10 @@ const (
 	// Linux' netdev_budget_usecs, after which its softirq steps back likewise.
 	DefaultSlice = 2 * time.Millisecond
 
-	// A yield that took longLoss was a loss: somebody else wants the CPU, and a
-	// scheduler may let who yields wait for a whole slice (EEVDF does since Linux
-	// 6.18), while who sleeps is back when its interrupt comes. Then the loop
-	// sleeps instead for the time of lossHold: one such yield in it costs little.
+	// A yield that took longLoss was a loss: somebody else wants the CPU, and the
+	// scheduler may let who yields wait for milliseconds (seen on Linux 6.18.44),
+	// while who sleeps is back when its interrupt comes. Then the loop sleeps
+	// instead for the time of lossHold: one such yield in it costs little.
 	longLoss = time.Millisecond
 	lossHold = 100 * time.Millisecond
 )
