@@ -38,8 +38,11 @@ func TestLikeVeth(t *testing.T) {
 			ours := wire{newTap(t, a, "exn0", 0), newTap(t, b, "exn0", 0)}
 			veth := wire{newTap(t, c, "veth0", mtu.MACHeader), newTap(t, d, "veth0", mtu.MACHeader)}
 			// Neighbours are known then, so nothing waits and order is kept.
-			for len(ours.cross(t, []packet{{data: udp(addr6(0), addr6(1), 8, 0)}})) == 0 {
+			first := packet{data: udp(addr6(0), addr6(1), 8, 0)}
+			for len(ours.cross(t, []packet{first})) == 0 {
 			}
+			// Others of these, which waited, may come a little later.
+			late := func(p packet) bool { return string(p.data) == string(first.data) }
 			for round := range rounds {
 				random := rand.New(rand.NewPCG(uint64(size), uint64(round)))
 				var batch []packet
@@ -54,7 +57,7 @@ func TestLikeVeth(t *testing.T) {
 				const attempts = 10
 				for attempt := 1; ; attempt++ {
 					before := lost()
-					wrong := compare(ours.cross(t, batch), want)
+					wrong := compare(slices.DeleteFunc(ours.cross(t, batch), late), want)
 					if wrong == "" {
 						break
 					}
