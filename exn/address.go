@@ -179,6 +179,27 @@ func (i *Interface) advanceClaims(now time.Duration) {
 	if open && !i.opened {
 		i.open(now)
 	}
+	i.tellHeld()
+}
+
+// tellHeld tells which addresses are ours, when they have changed.
+func (i *Interface) tellHeld() {
+	if i.cfg.Held == nil {
+		return
+	}
+	now := i.addrs[:0]
+	for _, a := range i.addresses {
+		// An IPv6 address of a TAP only the kernel knows to be free.
+		claimed := a.claim != nil || a.served
+		if s := a.current(); claimed && (s == arp.Announcing || s == arp.Held) {
+			now = append(now, a.prefix.Addr())
+		}
+	}
+	i.addrs = now
+	if !slices.Equal(now, i.held) {
+		i.held = slices.Clone(now)
+		i.cfg.Held(i.held)
+	}
 }
 
 func (i *Interface) advanceClaim(a *address, now time.Duration) {

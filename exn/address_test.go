@@ -24,7 +24,11 @@ func (n *rigNode) states() map[string]string {
 // not fought for, and ends nothing.
 func TestAddressesLater(t *testing.T) {
 	for k, kind := range []device.Kind{device.TUN, device.TAP, device.TUN} {
-		simulate(t, 2, func(_ int, _ *Config, d *fakeDevice) { d.kind, d.mtu, d.adopted = kind, 1500, k == 2 }, func(r *rig) {
+		var told [2][]netip.Addr
+		simulate(t, 2, func(n int, c *Config, d *fakeDevice) {
+			d.kind, d.mtu, d.adopted = kind, 1500, k == 2
+			c.Held = func(all []netip.Addr) { told[n] = all }
+		}, func(r *rig) {
 			n := r.n[0]
 			var has []netip.Prefix
 			for _, a := range n.Snapshot().Addresses {
@@ -48,7 +52,13 @@ func TestAddressesLater(t *testing.T) {
 				t.Fatalf("%v: Run ended: %v", kind, err)
 			default:
 			}
+			if !slices.Contains(told[0], new4.Addr()) || slices.Contains(told[0], new6.Addr()) != (kind == device.TUN) {
+				t.Errorf("%v: told as held: %v", kind, told[0])
+			}
 			if kind == device.TUN {
+				if slices.Contains(told[0], taken4.Addr()) || slices.Contains(told[0], taken6.Addr()) {
+					t.Errorf("told as held, although they are the other node's: %v", told[0])
+				}
 				for _, a := range []netip.Addr{new4.Addr(), new6.Addr()} {
 					p := udp(r.n[1].own(netip.PrefixFrom(a, 24)), a, 100, 1)
 					r.n[1].dev.send(p)
@@ -60,6 +70,9 @@ func TestAddressesLater(t *testing.T) {
 			r.settle()
 			if now := n.states(); len(now) != len(has) {
 				t.Errorf("%v: %v, want %v", kind, now, has)
+			}
+			if slices.Contains(told[0], new4.Addr()) || slices.Contains(told[0], new6.Addr()) {
+				t.Errorf("%v: still told as held: %v", kind, told[0])
 			}
 			if kind == device.TUN { // nobody answers for them any more
 				r.n[1].resolver.forget([]netip.Addr{new4.Addr(), new6.Addr()})

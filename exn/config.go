@@ -47,6 +47,10 @@ type Config struct {
 	Buffers        int  // 0: exteth.DefaultBuffers
 	AllMulticast   bool // take all multicast, whatever was joined
 
+	// Held, if it is there, is told the addresses that are ours, whenever they change.
+	// It is called by the loop, must not block, and keeps the list as it is.
+	Held func([]netip.Addr)
+
 	Log *slog.Logger // nil: none
 }
 

@@ -51,6 +51,7 @@ type Interface struct {
 	groups     uint64 // of the fabric that the node is a member of
 	addresses  []*address
 	opened     bool
+	held       []netip.Addr // as Config.Held was told
 	doubted    time.Duration
 	readAt     int  // where in a buffer a packet is read to
 	blocked    bool // the device is not read, for EXT-Eth has no room

@@ -57,6 +57,7 @@ type daemon struct {
 	node    *shm.Node
 	device  *device.TunTap
 	iface   *exn.Interface
+	homes   *homes
 	control *control.Server
 	metrics *metricsServer
 	netns   string
@@ -80,7 +81,10 @@ func (c *upCommand) open(errs messages) (_ *daemon, err error) {
 	if d.device, err = device.Open(c.device(d.node.ID(), d.node.Dir())); err != nil {
 		return nil, err
 	}
-	if d.iface, err = exn.Open(c.exn(d.node, d.log), d.device); err != nil {
+	d.homes = newHomes(d.node.Dir(), c.Netns, d.log)
+	settings := c.exn(d.node, d.log)
+	settings.Held = d.homes.held
+	if d.iface, err = exn.Open(settings, d.device); err != nil {
 		return nil, err
 	}
 	if d.control, err = control.Listen(d.node.Dir(), d.node.ID(), d.handlers()); err != nil {
@@ -113,6 +117,9 @@ func (d *daemon) close() error {
 	}
 	if d.iface != nil {
 		errs = append(errs, d.iface.Close())
+	}
+	if d.homes != nil {
+		d.homes.close()
 	}
 	if d.device != nil {
 		errs = append(errs, d.device.Close())

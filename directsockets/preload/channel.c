@@ -206,7 +206,7 @@ static enum reason map_peer(struct channel *ch, int fd, const struct message *m)
 	return REASON_NONE;
 }
 
-static bool send_with(struct channel *ch, const struct message *m, const int *fds, int n)
+bool channel_send(struct channel *ch, const struct message *m, const int *fds, int n)
 {
 	struct iovec iov = {(void *)(uintptr_t)m, sizeof *m};
 	union {
@@ -231,8 +231,6 @@ static bool send_with(struct channel *ch, const struct message *m, const int *fd
 	lock_give(&ch->ctl_lock);
 	return ok;
 }
-
-bool channel_send(struct channel *ch, const struct message *m, int fd) { return send_with(ch, m, &fd, fd >= 0); }
 
 struct channel *channel_open(int ctl, bool inviter, enum reason *why)
 {
@@ -266,7 +264,7 @@ struct channel *channel_open(int ctl, bool inviter, enum reason *why)
 	m.window = ch->own.window;
 	m.size = ch->own.size;
 	rendezvous_name(m.name, sizeof m.name);
-	if (!send_with(ch, &m, fds, 1 + LANE_WAITERS))
+	if (!channel_send(ch, &m, fds, 1 + LANE_WAITERS))
 		goto fail;
 	if (!hold(ch))
 		goto fail;
@@ -339,7 +337,7 @@ static void hello(struct channel *ch, const struct message *m, int *fds, int n)
 		channel_kill(ch, why);
 }
 
-void channel_receive(struct channel *ch, void (*f)(struct channel *ch, const struct message *m, int fd))
+void channel_receive(struct channel *ch, void (*f)(struct channel *ch, const struct message *m, const int *fds, int n))
 {
 	for (int rounds = 0; rounds < 64 && atomic_load(&ch->live) == 1; rounds++) {
 		struct message m;
@@ -372,7 +370,7 @@ void channel_receive(struct channel *ch, void (*f)(struct channel *ch, const str
 			else if (!ch->peer.base)
 				channel_kill(ch, REASON_HOSTILE);
 			else
-				f(ch, &m, n > 0 ? fds[0] : -1);
+				f(ch, &m, fds, n);
 		}
 		for (int i = 0; i < n; i++)
 			if (fds[i] >= 0)

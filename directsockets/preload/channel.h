@@ -53,15 +53,15 @@ _Static_assert(sizeof(struct message) == CHANNEL_MESSAGE, "LANE.md, control mess
 // and sends HELLO. NULL with *why when it cannot.
 struct channel *channel_open(int ctl, bool inviter, enum reason *why);
 
-// channel_send posts a message, with one descriptor (or -1). It never blocks.
-bool channel_send(struct channel *ch, const struct message *m, int fd);
+// channel_send posts a message, with n descriptors. It never blocks.
+bool channel_send(struct channel *ch, const struct message *m, const int *fds, int n);
 
 // channel_pending: messages wait. Costs no system call.
 bool channel_pending(struct channel *ch);
 
-// channel_receive handles what waits and calls f for all but HELLO; fd is f's
-// only during the call. It may mark the channel dead.
-void channel_receive(struct channel *ch, void (*f)(struct channel *ch, const struct message *m, int fd));
+// channel_receive handles what waits and calls f for all but HELLO; the descriptors
+// are f's only during the call. It may mark the channel dead.
+void channel_receive(struct channel *ch, void (*f)(struct channel *ch, const struct message *m, const int *fds, int n));
 
 // channel_kick interrupts whatever the peer process does, so that it heeds us
 // (conn_heed) although it makes none of our calls. Best effort.

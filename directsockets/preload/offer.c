@@ -14,17 +14,12 @@
 
 #include "clock.h"
 #include "directory.h"
+#include "home.h"
 #include "tuple.h"
 
-enum { NETNS_COOKIE = 71 }; // SO_NETNS_COOKIE
-
-static void offer_name(char to[120], const struct tuple *t, int fd)
+static void offer_name(char to[120], const struct tuple *t, uint64_t cookie)
 {
 	static const char hex[] = "0123456789abcdef";
-	uint64_t cookie = 0;
-	socklen_t n = sizeof cookie;
-	if (real.getsockopt(fd, SOL_SOCKET, NETNS_COOKIE, &cookie, &n) < 0)
-		cookie = 0;
 	int k = snprintf(to, 120, "o-%llx-", (unsigned long long)cookie);
 	const uint8_t *part[4] = {t->local, (const uint8_t *)&t->local_port, t->remote, (const uint8_t *)&t->remote_port};
 	const int len[4] = {16, 2, 16, 2};
@@ -39,7 +34,7 @@ static void offer_name(char to[120], const struct tuple *t, int fd)
 bool offer_make(struct conn *c, int fd, const char *listener)
 {
 	char name[120], target[128];
-	offer_name(name, &c->tuple, fd);
+	offer_name(name, &c->tuple, home_cookie(fd));
 	snprintf(target, sizeof target, "%s:%llu", listener, (unsigned long long)c->ino);
 	unlinkat(directory, name, 0);
 	c->offer_out = symlinkat(target, directory, name) == 0;
@@ -51,7 +46,7 @@ void offer_remove(struct conn *c, int fd)
 	if (!c->offer_out)
 		return;
 	char name[120];
-	offer_name(name, &c->tuple, fd);
+	offer_name(name, &c->tuple, home_cookie(fd));
 	unlinkat(directory, name, 0);
 	c->offer_out = false;
 }
@@ -62,7 +57,7 @@ bool offer_look(struct conn *c, int fd, char peer[64], uint64_t *ino)
 	struct tuple turned;
 	struct stat st;
 	tuple_turn(&turned, &c->tuple);
-	offer_name(name, &turned, fd);
+	offer_name(name, &turned, c->peer_net ? c->peer_net : home_cookie(fd));
 	ssize_t n = readlinkat(directory, name, target, sizeof target - 1);
 	if (n <= 0)
 		return false;

@@ -12,7 +12,15 @@
 //	3. the peer hands an epoll descriptor that watches its socket. An epoll
 //	   set takes no reference to what it watches, gives no access to it, and
 //	   /proc/self/fdinfo names the inode and device of each member. Only who
-//	   holds the socket can have put it there.
+//	   holds the socket can have put it there;
+//	4. where the other end lies in another network namespace, our kernel does not
+//	   know it here. The peer hands a sock_diag socket, in which 1 is asked. That
+//	   must be of the namespace in which the address was registered (home.h).
+//
+// The peer has that socket too. It can take answers away, and then the connection
+// stays on TCP; and it can have asked for others before. It cannot forge one: who
+// answers is told by the kernel, the question has a number that cannot be guessed,
+// and the answer must be about our connection.
 #include "real.h"
 
 #include "proof.h"
@@ -23,8 +31,10 @@
 #include <linux/sock_diag.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "files.h"
+#include "home.h"
 
 static int diag = -1;
 
@@ -34,7 +44,11 @@ void proof_forget(void)
 	diag = -1;
 }
 
-int proof_make(int fd)
+// diag_make makes a sock_diag socket of the network namespace that we are in.
+static int diag_make(void) { return real.socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_SOCK_DIAG); }
+
+// watch returns an epoll set that holds fd, or -1.
+static int watch(int fd)
 {
 	int e = real.epoll_create1(EPOLL_CLOEXEC);
 	struct epoll_event ev = {.events = 0};
@@ -43,6 +57,24 @@ int proof_make(int fd)
 		e = -1;
 	}
 	return e;
+}
+
+bool proof_make(int fd, bool abroad, struct proof *p)
+{
+	*p = (struct proof){watch(fd), abroad ? diag_make() : -1};
+	if (p->watcher >= 0 && (!abroad || p->diag >= 0))
+		return true;
+	proof_drop(p);
+	return false;
+}
+
+void proof_drop(struct proof *p)
+{
+	if (p->watcher >= 0)
+		real.close(p->watcher);
+	if (p->diag >= 0)
+		real.close(p->diag);
+	*p = (struct proof){-1, -1};
 }
 
 // members reads fdinfo of an epoll set and looks for a member with this inode;
@@ -76,7 +108,7 @@ static bool members(int fd, uint64_t ino, bool any, uint64_t *dev)
 // socket_device is the device number of the kernel's socket file system.
 static bool socket_device(uint64_t *dev)
 {
-	int e = proof_make(diag);
+	int e = watch(diag);
 	bool ok = e >= 0 && members(e, 0, true, dev);
 	if (e >= 0)
 		real.close(e);
@@ -89,51 +121,69 @@ static bool mapped(const uint8_t a[16])
 	return memcmp(a, prefix, sizeof prefix) == 0;
 }
 
-static bool lookup(const struct tuple *t, uint64_t *ino, uint32_t *uid)
+// abroad: is this a sock_diag socket of the network namespace of that cookie? Only
+// then it is the kernel that answers, and for that namespace.
+static bool abroad(int fd, uint64_t net)
 {
+	uint64_t cookie = 0;
+	int domain = 0, protocol = -1;
+	socklen_t n = sizeof cookie, d = sizeof domain, p = sizeof protocol;
+	return fd >= 0 && real.getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &d) == 0 && domain == AF_NETLINK &&
+	       real.getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &p) == 0 && protocol == NETLINK_SOCK_DIAG &&
+	       real.getsockopt(fd, SOL_SOCKET, HOME_COOKIE, &cookie, &n) == 0 && cookie == net;
+}
+
+// lookup asks the kernel for the socket at the other end, in the namespace of asked.
+static bool lookup(int asked, const struct tuple *t, uint64_t *ino, uint32_t *uid)
+{
+	static const struct sockaddr_nl kernel = {.nl_family = AF_NETLINK};
 	struct {
 		struct nlmsghdr h;
 		struct inet_diag_req_v2 r;
 	} q = {
-		.h = {sizeof q, SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST, 1, 0},
+		.h = {sizeof q, SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST, 0, 0},
 		.r = {.sdiag_protocol = IPPROTO_TCP, .idiag_states = ~0u},
 	};
 	union {
 		struct nlmsghdr h;
 		char space[1024];
 	} a;
+	struct sockaddr_nl from = {0};
+	socklen_t len = sizeof from;
+	bool v4 = mapped(t->local);
+	size_t at = v4 ? 12 : 0, size = 16 - at;
+	if (getrandom(&q.h.nlmsg_seq, sizeof q.h.nlmsg_seq, GRND_NONBLOCK) != sizeof q.h.nlmsg_seq)
+		return false;
+	q.r.sdiag_family = v4 ? AF_INET : AF_INET6;
 	q.r.id.idiag_sport = t->remote_port;
 	q.r.id.idiag_dport = t->local_port;
 	q.r.id.idiag_cookie[0] = q.r.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
-	if (mapped(t->local)) {
-		q.r.sdiag_family = AF_INET;
-		memcpy(q.r.id.idiag_src, t->remote + 12, 4);
-		memcpy(q.r.id.idiag_dst, t->local + 12, 4);
-	} else {
-		q.r.sdiag_family = AF_INET6;
-		memcpy(q.r.id.idiag_src, t->remote, 16);
-		memcpy(q.r.id.idiag_dst, t->local, 16);
-	}
-	if (diag < 0)
-		diag = files_keep(real.socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_SOCK_DIAG));
-	if (diag < 0 || real.send(diag, &q, sizeof q, 0) != (ssize_t)sizeof q)
+	memcpy(q.r.id.idiag_src, t->remote + at, size);
+	memcpy(q.r.id.idiag_dst, t->local + at, size);
+	if (real.sendto(asked, &q, sizeof q, MSG_DONTWAIT, (const struct sockaddr *)&kernel, sizeof kernel) != (ssize_t)sizeof q)
 		return false;
-	ssize_t n = real.recv(diag, &a, sizeof a, 0); // answered synchronously
-	if (n < (ssize_t)(NLMSG_LENGTH(sizeof(struct inet_diag_msg))) || a.h.nlmsg_type != SOCK_DIAG_BY_FAMILY)
+	ssize_t n = real.recvfrom(asked, &a, sizeof a, MSG_DONTWAIT, (struct sockaddr *)&from, &len); // answered synchronously
+	if (n < (ssize_t)(NLMSG_LENGTH(sizeof(struct inet_diag_msg))) || from.nl_pid != 0 || a.h.nlmsg_seq != q.h.nlmsg_seq ||
+	    a.h.nlmsg_type != SOCK_DIAG_BY_FAMILY)
 		return false;
 	struct inet_diag_msg m;
 	memcpy(&m, NLMSG_DATA(&a.h), sizeof m);
-	if (m.id.idiag_sport != t->remote_port || m.id.idiag_dport != t->local_port)
+	if (m.id.idiag_sport != t->remote_port || m.id.idiag_dport != t->local_port ||
+	    memcmp(m.id.idiag_src, t->remote + at, size) != 0 || memcmp(m.id.idiag_dst, t->local + at, size) != 0)
 		return false;
 	*ino = m.idiag_inode;
 	*uid = m.idiag_uid;
 	return true;
 }
 
-bool proof_check(const struct tuple *t, uint64_t ino, uint32_t uid, int handed)
+bool proof_check(const struct tuple *t, uint64_t net, uint64_t ino, uint32_t uid, const struct proof *handed)
 {
 	uint64_t is = 0, dev = 0, sock = 1;
 	uint32_t owner = ~0u;
-	return handed >= 0 && ino != 0 && lookup(t, &is, &owner) && is == ino && owner == uid &&
-	       members(handed, ino, false, &dev) && socket_device(&sock) && dev == sock;
+	if (diag < 0)
+		diag = files_keep(diag_make());
+	if (diag < 0 || handed->watcher < 0 || ino == 0 || (net && !abroad(handed->diag, net)))
+		return false;
+	return lookup(net ? handed->diag : diag, t, &is, &owner) && is == ino && owner == uid &&
+	       members(handed->watcher, ino, false, &dev) && socket_device(&sock) && dev == sock;
 }

@@ -9,13 +9,21 @@
 
 #include "family.h"
 
-// proof_make returns a descriptor to hand to the peer, or -1. It shows that we
-// hold fd without giving the peer a way to read, write or keep it open.
-int proof_make(int fd);
+// What one end hands the other.
+struct proof {
+	int watcher; // an epoll set that holds the socket
+	int diag;    // a sock_diag socket of its network namespace, where that is another; or -1
+};
 
-// proof_check: does the TCP socket at the other end of the tuple have this
-// inode and belong to this uid, and does the handed descriptor show it?
-bool proof_check(const struct tuple *t, uint64_t ino, uint32_t uid, int handed);
+// proof_make shows that we hold fd, without giving the peer a way to read, write
+// or keep it open; to a peer abroad, in which namespace that is. False: it cannot.
+bool proof_make(int fd, bool abroad, struct proof *p);
+void proof_drop(struct proof *p);
+
+// proof_check: does the TCP socket at the other end of the tuple, in the network
+// namespace of that cookie (0: ours), have this inode and belong to this uid, and
+// does what was handed show it?
+bool proof_check(const struct tuple *t, uint64_t net, uint64_t ino, uint32_t uid, const struct proof *handed);
 
 // proof_forget drops what the process keeps for it (after fork).
 void proof_forget(void);

@@ -34,7 +34,6 @@
 #include "rendezvous.h"
 
 #include <errno.h>
-#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -113,32 +112,6 @@ static bool ready(void)
 
 void rendezvous_name(char *to, size_t n) { snprintf(to, n, "%s", me); }
 
-static enum reason identify(struct conn *c, int fd)
-{
-	struct sockaddr_storage s = {0}, p = {0};
-	socklen_t n = sizeof s, k = sizeof p;
-	struct stat st;
-	int protocol = 0;
-	socklen_t m = sizeof protocol;
-	if (getsockname(fd, (struct sockaddr *)&s, &n) < 0 || getpeername(fd, (struct sockaddr *)&p, &k) < 0 ||
-	    fstat(fd, &st) < 0)
-		return REASON_NO_PEER;
-	if ((s.ss_family != AF_INET && s.ss_family != AF_INET6) || s.ss_family != p.ss_family)
-		return REASON_NOT_LOCAL;
-	if (real.getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &m) < 0 || protocol != IPPROTO_TCP)
-		return REASON_OPTION; // MPTCP
-	int flags = real.fcntl(fd, F_GETFL);
-	memset(&c->tuple, 0, sizeof c->tuple);
-	tuple_side(c->tuple.local, &c->tuple.local_port, &s);
-	tuple_side(c->tuple.remote, &c->tuple.remote_port, &p);
-	c->tuple.v6 = s.ss_family == AF_INET6;
-	c->ino = st.st_ino;
-	c->nonblock = flags >= 0 && (flags & O_NONBLOCK);
-	c->named = true;
-	conn_options(c, fd, -1);
-	return tuple_local(&c->tuple) ? REASON_NONE : REASON_NOT_LOCAL;
-}
-
 static void waiting(struct conn *c, enum conn_state to)
 {
 	uint32_t was = atomic_load(&c->state);
@@ -190,6 +163,14 @@ static void take_lane(struct conn *c, struct channel *ch, uint32_t lane, uint32_
 	atomic_fetch_add(&ch->lanes_used, 1);
 }
 
+// send_proof sends a message with a proof, and lets go of that.
+static bool send_proof(struct channel *ch, const struct message *m, struct proof *p)
+{
+	bool ok = channel_send(ch, m, (int[]){p->watcher, p->diag}, p->diag < 0 ? 1 : 2);
+	proof_drop(p);
+	return ok;
+}
+
 static void ask(struct conn *c, int fd)
 {
 	struct channel *ch = c->channel;
@@ -218,13 +199,16 @@ static void ask(struct conn *c, int fd)
 		.peer_ino = c->peer_ino,
 		.tuple = c->tuple,
 	};
-	int proof = proof_make(fd);
-	if (proof < 0 || !channel_send(ch, &m, proof)) {
+	struct proof proof;
+	if (!proof_make(fd, c->peer_net != 0, &proof)) {
 		conn_leave_lane(c);
-		later(c, fd, proof < 0 ? REASON_FILES : REASON_NO_PEER);
+		later(c, fd, REASON_FILES);
+		return;
 	}
-	if (proof >= 0)
-		real.close(proof);
+	if (!send_proof(ch, &m, &proof)) {
+		conn_leave_lane(c);
+		later(c, fd, REASON_NO_PEER);
+	}
 }
 
 static struct channel *channel_to(const char *name, enum reason *why)
@@ -287,7 +271,7 @@ static void first(struct conn *c, int fd)
 		return;
 	}
 	channel_look();
-	enum reason why = identify(c, fd);
+	enum reason why = tuple_identify(c, fd);
 	if (why == REASON_NO_PEER) { // not connected yet
 		c->due = c->calls + STEP;
 		return;
@@ -322,10 +306,10 @@ static void refuse(struct channel *ch, const struct message *m, enum reason why)
 {
 	struct message no = {
 		.kind = MESSAGE_ATTACH_NO, .version = LANE_VERSION, .lane = m->lane, .generation = m->generation, .reason = why};
-	channel_send(ch, &no, -1);
+	channel_send(ch, &no, NULL, 0);
 }
 
-static void attach(struct channel *ch, const struct message *m, int proof)
+static void attach(struct channel *ch, const struct message *m, const struct proof *handed)
 {
 	struct tuple turned;
 	struct conn *c = NULL;
@@ -347,7 +331,7 @@ static void attach(struct channel *ch, const struct message *m, int proof)
 		refuse(ch, m, REASON_NO_PEER);
 	} else if (c->state == CONN_ATTACHING && c->own && tuple_first(&c->tuple)) {
 		refuse(ch, m, REASON_NONE); // ours is on its way
-	} else if (!proof_check(&c->tuple, m->ino, ch->uid, proof)) {
+	} else if (!proof_check(&c->tuple, c->peer_net, m->ino, ch->uid, handed)) {
 		refuse(ch, m, REASON_PROOF);
 		conn_leave_lane(c);
 		stay(c, fd, REASON_PROOF);
@@ -362,21 +346,19 @@ static void attach(struct channel *ch, const struct message *m, int proof)
 		c->peer_ino = m->ino;
 		struct message ok = {
 			.kind = MESSAGE_ATTACH_OK, .version = LANE_VERSION, .lane = m->lane, .generation = m->generation, .ino = c->ino};
-		int own = proof_make(fd);
-		if (own >= 0 && channel_send(ch, &ok, own)) {
+		struct proof own;
+		if (proof_make(fd, c->peer_net != 0, &own) && send_proof(ch, &ok, &own)) {
 			waiting(c, CONN_ATTACHED);
 		} else {
 			conn_leave_lane(c);
 			stay(c, fd, REASON_FILES);
 		}
-		if (own >= 0)
-			real.close(own);
 	}
 	if (c)
 		conn_put(c);
 }
 
-static void answered(struct channel *ch, const struct message *m, int proof)
+static void answered(struct channel *ch, const struct message *m, const struct proof *handed)
 {
 	for (int fd = 0; fd < files_top(); fd++) {
 		struct conn *c = conn_get(fd);
@@ -384,7 +366,7 @@ static void answered(struct channel *ch, const struct message *m, int proof)
 			continue;
 		if (c->state == CONN_ATTACHING && c->owner == process_id() && c->channel == ch && c->own && c->lane == m->lane && c->generation == m->generation) {
 			if (m->kind == MESSAGE_ATTACH_OK && m->ino == c->peer_ino &&
-			    proof_check(&c->tuple, m->ino, ch->uid, proof)) {
+			    proof_check(&c->tuple, c->peer_net, m->ino, ch->uid, handed)) {
 				waiting(c, CONN_ATTACHED);
 			} else {
 				conn_leave_lane(c);
@@ -404,15 +386,16 @@ static void answered(struct channel *ch, const struct message *m, int proof)
 	}
 }
 
-static void message(struct channel *ch, const struct message *m, int fd)
+static void message(struct channel *ch, const struct message *m, const int *fds, int n)
 {
+	struct proof handed = {n > 0 ? fds[0] : -1, n > 1 ? fds[1] : -1};
 	switch (m->kind) {
 	case MESSAGE_ATTACH:
-		attach(ch, m, fd);
+		attach(ch, m, &handed);
 		break;
 	case MESSAGE_ATTACH_OK:
 	case MESSAGE_ATTACH_NO:
-		answered(ch, m, fd);
+		answered(ch, m, &handed);
 		break;
 	default:
 		channel_kill(ch, REASON_HOSTILE);

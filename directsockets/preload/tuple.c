@@ -5,8 +5,11 @@
 
 #include <netinet/in.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "config.h"
+#include "conn.h"
+#include "home.h"
 
 void tuple_side(uint8_t to[16], uint16_t *port, const struct sockaddr_storage *s)
 {
@@ -40,7 +43,15 @@ static bool named(const uint8_t a[16])
 	return false;
 }
 
-bool tuple_local(const struct tuple *t)
+// inland: is the other end in this network namespace, at an address that upgrades?
+//
+//	loopback      127.0.0.0/8 or ::1 at both ends
+//	the same      an address of this host at both ends, e.g. 10.0.0.5 to 10.0.0.5
+//	subnets       both ends in EXN_DS_SUBNETS: for different addresses of this host
+//
+// An end that turns out to be elsewhere is never found: offers carry the cookie of this
+// namespace, and the proof asks the kernel here.
+static bool inland(const struct tuple *t)
 {
 	static const uint8_t loopback4[13] = {[10] = 0xff, [11] = 0xff, [12] = 127};
 	static const uint8_t loopback6[16] = {[15] = 1};
@@ -70,4 +81,42 @@ bool tuple_first(const struct tuple *t)
 {
 	int d = memcmp(t->local, t->remote, 16);
 	return d ? d < 0 : memcmp(&t->local_port, &t->remote_port, 2) < 0;
+}
+
+// abroad: does the other end lie in another network namespace, from which we know
+// that it is the right one?
+static bool abroad(struct conn *c, int fd)
+{
+	uint64_t here, there;
+	if (!home_find(c->tuple.local, &here) || here != home_cookie(fd) || !home_find(c->tuple.remote, &there))
+		return false;
+	c->peer_net = there == here ? 0 : there;
+	return true;
+}
+
+enum reason tuple_identify(struct conn *c, int fd)
+{
+	struct sockaddr_storage s = {0}, p = {0};
+	socklen_t n = sizeof s, k = sizeof p;
+	struct stat st;
+	int protocol = 0;
+	socklen_t m = sizeof protocol;
+	if (getsockname(fd, (struct sockaddr *)&s, &n) < 0 || getpeername(fd, (struct sockaddr *)&p, &k) < 0 ||
+	    fstat(fd, &st) < 0)
+		return REASON_NO_PEER;
+	if ((s.ss_family != AF_INET && s.ss_family != AF_INET6) || s.ss_family != p.ss_family)
+		return REASON_NOT_LOCAL;
+	if (real.getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &m) < 0 || protocol != IPPROTO_TCP)
+		return REASON_OPTION; // MPTCP
+	int flags = real.fcntl(fd, F_GETFL);
+	memset(&c->tuple, 0, sizeof c->tuple);
+	tuple_side(c->tuple.local, &c->tuple.local_port, &s);
+	tuple_side(c->tuple.remote, &c->tuple.remote_port, &p);
+	c->tuple.v6 = s.ss_family == AF_INET6;
+	c->ino = st.st_ino;
+	c->nonblock = flags >= 0 && (flags & O_NONBLOCK);
+	c->peer_net = 0;
+	c->named = true;
+	conn_options(c, fd, -1);
+	return inland(&c->tuple) || abroad(c, fd) ? REASON_NONE : REASON_NOT_LOCAL;
 }

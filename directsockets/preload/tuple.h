@@ -13,17 +13,9 @@
 // tuple_side takes one end from a socket's name.
 void tuple_side(uint8_t to[16], uint16_t *port, const struct sockaddr_storage *s);
 
-// tuple_local: may this connection upgrade? A rule per kind of address:
-//
-//	loopback      127.0.0.0/8 or ::1 at both ends
-//	the same      an address of this host at both ends, e.g. 10.0.0.5 to 10.0.0.5
-//	subnets       both ends in EXN_DS_SUBNETS: for different addresses of this host
-//
-// These find a peer in this network namespace only: offers carry its cookie, and the
-// proof asks the kernel, here, for the socket at the other end. A further rule for
-// addresses of exn nodes has to name the namespace that such an address lies in;
-// offers and proof then use that one instead. A peer on another host is never found.
-bool tuple_local(const struct tuple *t);
+// tuple_identify names a connection: its ends, its inode, in which namespace the other
+// end is. REASON_NO_PEER: it has no ends yet. REASON_NONE: it may upgrade.
+enum reason tuple_identify(struct conn *c, int fd);
 
 // tuple_turn is how the other end sees it.
 void tuple_turn(struct tuple *to, const struct tuple *t);

@@ -34,6 +34,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"exnet/directsockets/home"
 	"exnet/directsockets/status"
 )
 
@@ -70,9 +71,17 @@ func Try(ctx context.Context, address, fabric string) (v Verdict, err error) {
 	local, remote := end(conn.LocalAddr()), end(conn.RemoteAddr())
 	v.Remote = remote
 	if local.Addr() != remote.Addr() && !(local.Addr().IsLoopback() && remote.Addr().IsLoopback()) {
-		return v.no(fmt.Sprintf("%v is not an address of this host", remote.Addr()), status.Reason(4).Remedy())
+		for _, a := range []netip.Addr{local.Addr(), remote.Addr()} {
+			if _, err := home.Find(fabric, a); err != nil {
+				return v.no(fmt.Sprintf("%v is neither an address of this host nor one of an exn0 on %s", a, fabric), status.Reason(4).Remedy())
+			}
+		}
 	}
-	inode, uid, err := listener(remote)
+	tables, err := peerTables(local, remote)
+	if err != nil {
+		return v, err
+	}
+	inode, uid, err := listener(tables, remote)
 	if err != nil {
 		return v, err
 	}
@@ -136,37 +145,95 @@ func end(a net.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(p.Addr().Unmap().WithZone(""), p.Port())
 }
 
-// listener finds the inode and the user of the socket that listens at an
-// address, in the tables that ss and netstat fall back to as well.
-func listener(at netip.AddrPort) (inode uint64, uid int, err error) {
-	for _, table := range []string{"/proc/self/net/tcp", "/proc/self/net/tcp6"} {
-		f, err := os.Open(table)
+// A socket is a line of the tables that ss and netstat fall back to as well.
+type socket struct {
+	local, remote netip.AddrPort
+	listens       bool
+	inode         uint64
+	uid           int
+}
+
+// sockets calls f for each TCP socket of a network namespace, until that says true.
+// Its tables lie below a directory of /proc.
+func sockets(tables string, f func(socket) bool) error {
+	for _, table := range []string{"tcp", "tcp6"} {
+		file, err := os.Open(filepath.Join(tables, table))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // no IPv6 here
 		}
 		if err != nil {
-			return 0, 0, fmt.Errorf("look for the listener: %w", err)
+			return fmt.Errorf("look for the listener: %w", err)
 		}
-		defer f.Close()
-		for lines := bufio.NewScanner(f); lines.Scan(); {
+		defer file.Close()
+		for lines := bufio.NewScanner(file); lines.Scan(); {
 			field := strings.Fields(lines.Text())
+			if len(field) < 10 {
+				continue
+			}
+			local, localErr := parse(field[1])
+			remote, remoteErr := parse(field[2])
+			inode, inodeErr := strconv.ParseUint(field[9], 10, 64)
+			if errors.Join(localErr, remoteErr, inodeErr) != nil {
+				continue
+			}
 			const listening = "0A"
-			if len(field) < 10 || field[3] != listening {
-				continue
+			uid, _ := strconv.Atoi(field[7]) // it is a number: the kernel wrote it
+			if f(socket{local, remote, field[3] == listening, inode, uid}) {
+				return nil
 			}
-			local, err := parse(field[1])
-			if err != nil || local.Port() != at.Port() || local.Addr() != at.Addr() && !local.Addr().IsUnspecified() {
-				continue
-			}
-			inode, err = strconv.ParseUint(field[9], 10, 64)
-			if err != nil {
-				continue
-			}
-			uid, _ = strconv.Atoi(field[7]) // it is a number: the kernel wrote it
-			return inode, uid, nil
 		}
 	}
-	return 0, 0, fmt.Errorf("something accepts connections at %v, but no socket of this network namespace listens there", at)
+	return nil
+}
+
+// peerTables finds the network namespace in which the other end of a connection of
+// ours is: usually this one.
+func peerTables(local, remote netip.AddrPort) (tables string, err error) {
+	const ours = "/proc/self"
+	has := func(process string) (found bool, err error) {
+		err = sockets(filepath.Join(process, "net"), func(s socket) bool {
+			found = s.local == remote && s.remote == local
+			return found
+		})
+		return found, err
+	}
+	if found, err := has(ours); found || err != nil {
+		return ours + "/net", err
+	}
+	seen := map[string]bool{namespace(ours): true, "": true}
+	processes, _ := filepath.Glob("/proc/[0-9]*") // the pattern is good
+	for _, p := range processes {
+		ns := namespace(p)
+		if seen[ns] {
+			continue
+		}
+		seen[ns] = true
+		if found, _ := has(p); found { // of one that has ended by now there is no table
+			return filepath.Join(p, "net"), nil
+		}
+	}
+	return "", fmt.Errorf("%w: no network namespace that this user may look into has the other end of a connection to %v; ask as root", ErrHidden, remote)
+}
+
+// namespace names the network namespace of a process, or "" if it may not be seen.
+func namespace(process string) string {
+	name, _ := os.Readlink(filepath.Join(process, "ns", "net")) // it has ended, or is another user's
+	return name
+}
+
+// listener finds the inode and the user of the socket that listens at an address.
+func listener(tables string, at netip.AddrPort) (inode uint64, uid int, err error) {
+	found := false
+	err = sockets(tables, func(s socket) bool {
+		if s.listens && s.local.Port() == at.Port() && (s.local.Addr() == at.Addr() || s.local.Addr().IsUnspecified()) {
+			inode, uid, found = s.inode, s.uid, true
+		}
+		return found
+	})
+	if err == nil && !found {
+		err = fmt.Errorf("something accepts connections at %v, but no socket of its network namespace listens there", at)
+	}
+	return inode, uid, err
 }
 
 // parse reads an address as in /proc/net/tcp: words of 32 bits in hex, each in

@@ -125,6 +125,24 @@ func (ns *NS) String() string {
 // Fd returns the descriptor of the namespace, which stays its own.
 func (ns *NS) Fd() int { return int(ns.file.Fd()) }
 
+// Cookie is the number by which the kernel names the namespace (SO_NETNS_COOKIE). No
+// other gets it while the machine runs.
+func (ns *NS) Cookie() (cookie uint64, err error) {
+	err = ns.Do(func() error {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		cookie, err = unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("cookie of network namespace %s: %w", ns, err)
+	}
+	return cookie, nil
+}
+
 // Close lets the namespace go. It ends when the last process in it does.
 func (ns *NS) Close() error { return ns.file.Close() }
 

@@ -21,6 +21,9 @@ func Sources(t testing.TB) []string {
 	return files
 }
 
+// Headers is where the library's headers are, for programs that call its parts.
+func Headers() string { return filepath.Join(root(), "directsockets", "preload") }
+
 // Library gives the path of libextds.so: the one that EXN_LIBEXTDS names, else
 // built from directsockets/preload. Without either the test is skipped.
 func Library(t testing.TB) string {

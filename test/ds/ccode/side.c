@@ -30,18 +30,22 @@ enum { late_forks = 1 };
 
 static int listener = -1;
 
+// address is the server's: STREAM_IPV4 or STREAM_IPV6, else that of the loopback.
 static socklen_t address(int port, struct sockaddr_storage *ss)
 {
+	const char *v4 = getenv("STREAM_IPV4"), *v6 = getenv("STREAM_IPV6");
+	char mapped[64];
+	snprintf(mapped, sizeof mapped, "::ffff:%s", v4 ? v4 : "127.0.0.1");
 	memset(ss, 0, sizeof *ss);
 	if (run->family == 4) {
 		struct sockaddr_in *in = (struct sockaddr_in *)ss;
-		*in = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+		*in = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+		inet_pton(AF_INET, mapped + strlen("::ffff:"), &in->sin_addr);
 		return sizeof *in;
 	}
 	struct sockaddr_in6 *in = (struct sockaddr_in6 *)ss;
-	*in = (struct sockaddr_in6){.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port), .sin6_addr = IN6ADDR_LOOPBACK_INIT};
-	if (run->family == 0)
-		inet_pton(AF_INET6, "::ffff:127.0.0.1", &in->sin6_addr);
+	*in = (struct sockaddr_in6){.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
+	inet_pton(AF_INET6, run->family == 0 ? mapped : v6 ? v6 : "::1", &in->sin6_addr);
 	return sizeof *in;
 }
 
@@ -373,7 +377,7 @@ int play_side(enum role role, int round)
 		}
 		s.by_close[i] = closer == (uint32_t)role && one_in(&both, 2);
 	}
-	bool alone = run->seed % 8 == 7; // both ends in this process: a child would hold both
+	bool alone = run->alone; // both ends in this process: a child would hold both
 	uint32_t fork_when = alone ? 0 : rnd(&s.rng, 4);
 	bool parent_stays = one_in(&s.rng, 2), early = fork_when == 2, late = fork_when == 3 && late_forks;
 	pid_t child = 0;

@@ -17,6 +17,9 @@
 // programs, so that they share nothing but a memory file with the counts),
 // kills or stops them, watches that there is progress, and judges at the end.
 //
+// With STREAM_CLIENT_NETNS the client is in that network namespace (a file), and
+// STREAM_IPV4 and STREAM_IPV6 say where it finds the server.
+//
 // Of a side that outlives the other is asked: the bytes it gets are the first
 // ones of the stream; then the end or a reset. After the end, not a reset, it
 // has all bytes of all writes that had returned.
@@ -180,7 +183,10 @@ static void start(enum role role, int round)
 		setpgid(0, 0);
 		char number[16];
 		snprintf(number, sizeof number, "%d", round);
-		execl("/proc/self/exe", run->seed % 8 == 7 ? "stream-both" : role == server ? "stream-server" : "stream-client", number, (char *)NULL);
+		const char *elsewhere = getenv("STREAM_CLIENT_NETNS");
+		if (elsewhere && role == client && setns(open(elsewhere, O_RDONLY | O_CLOEXEC), CLONE_NEWNET) < 0)
+			fail("%s: %s", elsewhere, strerrorname_np(errno));
+		execl("/proc/self/exe", run->alone ? "stream-both" : role == server ? "stream-server" : "stream-client", number, (char *)NULL);
 		_exit(2);
 	}
 	setpgid(pid, pid); // so that it is done whoever comes first
@@ -240,7 +246,7 @@ static void conduct(int round, int victim, bool stops, struct rng *r)
 	start(client, round);
 	uint64_t last = 0;
 	int64_t since = now_ms();
-	bool both = run->seed % 8 == 7, killed = false, last_round = round == run->rounds - 1;
+	bool both = run->alone, killed = false, last_round = round == run->rounds - 1;
 	for (int status[2] = {-1, -1};;) {
 		uint64_t p = progress(round);
 		if (p != last) {
@@ -348,12 +354,11 @@ int main(int argc, char **argv)
 	run->stops = stops;
 	run->hands_over = argc > 2 && strcmp(argv[2], "hand") == 0;
 	run->rounds = rounds;
-	if (run->death && run->seed % 8 == 7)
-		run->seed++; // both ends in one process: nobody survives
+	run->alone = run->seed % 8 == 7 && !run->death && !getenv("STREAM_CLIENT_NETNS");
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	draw();
 	struct rng r = rng_of(run->seed, 0, 0, 4);
-	if (run->seed % 8 != 7) {
+	if (!run->alone) {
 		start(server, 0);
 		while (!run->port && !run->failed)
 			usleep(100);

@@ -51,6 +51,7 @@ struct conn {
 };
 
 struct run {
+	bool alone; // one process has both ends
 	uint64_t seed;
 	bool death;      // one side dies: ends may be early
 	bool stops;      // sides are stopped, which interrupts calls

@@ -1,0 +1,160 @@
+// Package home says in which network namespace the addresses of a fabric's
+// interfaces lie, so that direct sockets find each other across namespaces.
+//
+//	r, err := home.Register("/run/exn", cookie)    // exn-tun up, of its namespace
+//	err = r.Hold([]netip.Addr{…})                  // whenever they change
+//	err = r.Close()
+//
+// An address is a symbolic link in the fabric directory's subdirectory "addresses",
+// from the address in 32 hex digits (IPv4 as mapped) to the cookie of the network
+// namespace (SO_NETNS_COOKIE) in hex. A cookie is never used twice while the machine
+// runs, so what a crash leaves misleads nobody: in that namespace the address is, or
+// no connection to it is found there.
+//
+// # Trust
+//
+// Who may register an address may have the bytes of its connections. So the
+// subdirectory must belong to root or to who asks, and nobody else may write there.
+//
+// # What it is not
+//
+// It claims no address: that two nodes do not hold the same one is seen to on the
+// fabric (package arp), before it is registered.
+package home
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+const subdirectory = "addresses"
+
+// ErrUnknown means that nobody registered an address.
+var ErrUnknown = errors.New("not an address of this fabric")
+
+// A Registration is what one interface has registered. It belongs to one goroutine.
+type Registration struct {
+	dir    string
+	cookie string
+	held   map[string]bool // names of links
+}
+
+// Register prepares for the addresses of an interface in a network namespace.
+func Register(fabricDir string, cookie uint64) (*Registration, error) {
+	dir := filepath.Join(fabricDir, subdirectory)
+	err := os.Mkdir(dir, 0o755)
+	if err == nil {
+		err = os.Chmod(dir, 0o755) // whatever the umask: the fabric directory says who may enter
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, fmt.Errorf("register addresses: %w", err)
+	}
+	if err := trusted(dir); err != nil {
+		return nil, err
+	}
+	return &Registration{dir, strconv.FormatUint(cookie, 16), map[string]bool{}}, nil
+}
+
+// Hold registers these addresses and no others. Link-local ones are left out: they
+// mean something else on each link.
+func (r *Registration) Hold(addresses []netip.Addr) error {
+	want := make(map[string]bool)
+	for _, a := range addresses {
+		if !a.IsLinkLocalUnicast() {
+			want[name(a)] = true
+		}
+	}
+	var errs []error
+	for n := range r.held {
+		if !want[n] {
+			errs = append(errs, r.remove(n))
+		}
+	}
+	for n := range want {
+		if !r.held[n] {
+			errs = append(errs, r.put(n))
+		}
+	}
+	r.held = want
+	return errors.Join(errs...)
+}
+
+// put makes a link, in place of one that a crash has left.
+func (r *Registration) put(n string) error {
+	path := filepath.Join(r.dir, n)
+	made := path + "-" + r.cookie
+	os.Remove(made) // a crash may have left it
+	err := errors.Join(os.Symlink(r.cookie, made), os.Rename(made, path))
+	if err != nil {
+		return fmt.Errorf("register address: %w", err)
+	}
+	return nil
+}
+
+// remove removes a link, unless it is another's by now.
+func (r *Registration) remove(n string) error {
+	path := filepath.Join(r.dir, n)
+	to, err := os.Readlink(path)
+	if err == nil && to == r.cookie {
+		err = os.Remove(path)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// Close takes all back.
+func (r *Registration) Close() error {
+	err := r.Hold(nil)
+	// The last one removes the subdirectory; it is not empty otherwise.
+	if e := os.Remove(r.dir); e != nil && !errors.Is(e, fs.ErrNotExist) && !errors.Is(e, unix.ENOTEMPTY) {
+		err = errors.Join(err, e)
+	}
+	return err
+}
+
+// Find gives the cookie of the network namespace that has an address.
+func Find(fabricDir string, a netip.Addr) (cookie uint64, err error) {
+	dir := filepath.Join(fabricDir, subdirectory)
+	to, err := os.Readlink(filepath.Join(dir, name(a)))
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, fmt.Errorf("%v: %w", a, ErrUnknown)
+	}
+	if err == nil {
+		err = trusted(dir)
+	}
+	if err == nil {
+		cookie, err = strconv.ParseUint(to, 16, 64)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("look up address %v: %w", a, err)
+	}
+	return cookie, nil
+}
+
+// trusted says why a directory is not one that this process should believe.
+func trusted(dir string) error {
+	const groupAndOthers = 0o022
+	var st unix.Stat_t
+	if err := unix.Lstat(dir, &st); err != nil {
+		return fmt.Errorf("%s: %w", dir, err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR || st.Mode&groupAndOthers != 0 || st.Uid != 0 && st.Uid != uint32(os.Geteuid()) {
+		return fmt.Errorf("%s is not a directory in which only root or this user may write: remove it, and start the nodes of this fabric again", dir)
+	}
+	return nil
+}
+
+func name(a netip.Addr) string {
+	b := a.As16()
+	return hex.EncodeToString(b[:])
+}

@@ -1,0 +1,26 @@
+package hostile_test
+
+import (
+	"errors"
+	"os/exec"
+	"testing"
+
+	"exnet/test/ds"
+)
+
+// DESIGN 4.2: what a peer in another network namespace shows is believed when it is
+// true, and only then.
+func TestProofAbroad(t *testing.T) {
+	program := ds.Build(t, "abroad", []string{"-I", ds.Headers()}, append([]string{"abroad.c"}, ds.Sources(t)...)...)
+	cmd := exec.CommandContext(t.Context(), program)
+	cmd.Env = append(cmd.Environ(), ds.Preload("", ds.Fabric(t))...)
+	text, err := cmd.CombinedOutput()
+	const notPermitted = 77
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() == notPermitted {
+		t.Skip("needs root to make network namespaces")
+	}
+	if err != nil {
+		t.Errorf("%v\n%s", err, text)
+	}
+}

@@ -1,0 +1,103 @@
+package stream_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"exnet/test/built"
+	"exnet/test/ds"
+	"exnet/test/exn"
+)
+
+// DESIGN 4.2: two ends in network namespaces of their own, joined by exn0, take lanes,
+// and what holds inside one namespace holds between them.
+func TestAbroad(t *testing.T) {
+	library, program := ds.Library(t), program(t)
+	fleet := exn.Up(t, exn.Options{})
+	fleet.OnlyExn("other links register no addresses")
+	here, there := fleet.Nodes[0], fleet.Nodes[1]
+	env := func(seed uint64, settings ...string) []string {
+		return append(ds.Preload(library, fleet.Fabric, settings...), fmt.Sprintf("EXN_DS_TEST_SEED=%d", seed),
+			"STREAM_CLIENT_NETNS="+there.NS.String(), "STREAM_IPV4="+here.IPv4.String(), "STREAM_IPV6="+here.IPv6.String())
+	}
+	var lane, tcp atomic.Uint64
+	t.Cleanup(func() { // once all seeds are through
+		t.Logf("%d bytes by lanes, %d by TCP", lane.Load(), tcp.Load())
+		if lane.Load() < tcp.Load()/3 { // as on the loopback
+			t.Error("most bytes went by TCP")
+		}
+	})
+	play := func(t *testing.T, seed uint64, env []string, mode ...string) string {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, program, append([]string{fmt.Sprint(seed)}, mode...)...)
+		cmd.Env = append(os.Environ(), env...)
+		cmd.WaitDelay = time.Second
+		var text strings.Builder
+		cmd.Stdout, cmd.Stderr = &text, &text
+		err := here.NS.Start(cmd)
+		if err == nil {
+			err = cmd.Wait()
+		}
+		if err != nil {
+			t.Errorf("seed %d %s: %v\n%s", seed, strings.Join(mode, " "), err, text.String())
+		}
+		return text.String()
+	}
+	t.Run("all", func(t *testing.T) { // which ends before the fleet does
+		forSeeds(t, 8, func(t *testing.T, seed uint64) {
+			_, counts, _ := strings.Cut(play(t, seed, env(seed)), "; ")
+			var l, b uint64
+			if _, err := fmt.Sscanf(counts, "lane %d tcp %d", &l, &b); err != nil {
+				t.Error(err)
+			}
+			lane.Add(l)
+			tcp.Add(b)
+			play(t, seed, env(seed, "EXN_DS_TEST_SWITCH=5"))
+			play(t, seed, env(seed), "kill", side(seed))
+			play(t, seed, env(seed), "hand")
+		})
+	})
+}
+
+// Exn-tun check says the same in advance, and looks into the other namespace for it.
+func TestCheckAbroad(t *testing.T) {
+	fleet := exn.Up(t, exn.Options{})
+	fleet.OnlyExn("other links register no addresses")
+	here, there := fleet.Nodes[0], fleet.Nodes[1]
+	tun, pump := built.Path(t, "exn-tun"), built.Path(t, "pump")
+	const upgrading, plain = 7001, 7002
+	serve := func(port int, command ...string) {
+		command = append(command, pump, "serve", here.IPv4.String(), strconv.Itoa(port))
+		here.Serve(port, exec.Command(command[0], command[1:]...))
+	}
+	serve(upgrading, tun, "run", "--fabric", fleet.Fabric, "--")
+	serve(plain)
+	for _, c := range []struct {
+		port   int
+		fabric string
+		code   int
+		want   string
+	}{
+		{upgrading, fleet.Fabric, 0, "a busy connection takes lanes: pump"},
+		{plain, fleet.Fabric, 6, "does not use the library"},
+		{upgrading, t.TempDir(), 6, "is neither an address of this host nor one of an exn0 on"},
+	} {
+		cmd := exec.Command(tun, "check", "--fabric", c.fabric, fmt.Sprintf("%v:%d", here.IPv4, c.port))
+		text, err := there.Try(cmd)
+		if err != nil && !errors.As(err, new(*exec.ExitError)) {
+			t.Fatal(err)
+		}
+		if code := cmd.ProcessState.ExitCode(); code != c.code || !strings.Contains(string(text), c.want) {
+			t.Errorf("%v: exit code %d: %s", cmd.Args, code, text)
+		}
+	}
+}
