@@ -25,6 +25,24 @@ static bool directory_trusted(int fd)
 	return st.st_uid == geteuid() || st.st_uid == 0 || (st.st_mode & 0020);
 }
 
+// make makes "ds", for a group where FABRIC is a group's, whatever the umask. It
+// appears with its final mode: who found it before would not get in, or would use a
+// board that nobody else does.
+static void make(int top, mode_t mode)
+{
+	char name[32];
+	struct stat st;
+	if (fstatat(top, "ds", &st, AT_SYMLINK_NOFOLLOW) == 0)
+		return;
+	snprintf(name, sizeof name, "ds-%d-%x", (int)getpid(), (unsigned)clock_ns());
+	if (mkdirat(top, name, 0700) < 0)
+		return;
+	if (((mode & 0070) && fchmodat(top, name, mode & 07777, 0) < 0) ||
+	    (renameat2(top, name, top, "ds", RENAME_NOREPLACE) < 0 &&
+	     (errno != EINVAL || renameat(top, name, top, "ds") < 0))) // some file systems only do that
+		unlinkat(top, name, AT_REMOVEDIR);
+}
+
 bool directory_open(void)
 {
 	const char *path = config.fabric;
@@ -40,9 +58,7 @@ bool directory_open(void)
 		return false;
 	int fd = -1;
 	if (directory_trusted(top) && fstat(top, &st) == 0) {
-		// A group directory gets a group subdirectory, whatever the umask.
-		if (mkdirat(top, "ds", 0700) == 0 && (st.st_mode & 0070))
-			fchmodat(top, "ds", st.st_mode & 07777, 0);
+		make(top, st.st_mode);
 		fd = openat(top, "ds", O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 		if (fd >= 0 && !directory_trusted(fd)) {
 			real.close(fd);
