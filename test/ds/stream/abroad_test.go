@@ -1,6 +1,7 @@
 package stream_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -9,9 +10,13 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"exnet/directsockets/status"
 	"exnet/test/built"
 	"exnet/test/ds"
 	"exnet/test/exn"
@@ -99,5 +104,59 @@ func TestCheckAbroad(t *testing.T) {
 		if code := cmd.ProcessState.ExitCode(); code != c.code || !strings.Contains(string(text), c.want) {
 			t.Errorf("%v: exit code %d: %s", cmd.Args, code, text)
 		}
+	}
+}
+
+// Containers have process, mount and user namespaces of their own, too, and a /proc.
+func TestContainers(t *testing.T) {
+	fleet := exn.Up(t, exn.Options{})
+	fleet.OnlyExn("other links register no addresses")
+	here, there := fleet.Nodes[0], fleet.Nodes[1]
+	const port = "7001"
+	for name, flags := range map[string]uintptr{
+		"without a user namespace": unix.CLONE_NEWPID | unix.CLONE_NEWNS,
+		"with one":                 unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWUSER,
+	} {
+		t.Run(name, func(t *testing.T) {
+			pump := func(n *exn.Node, args ...string) (*exec.Cmd, *bufio.Reader) {
+				args = append([]string{"-c", `mount --make-rprivate / && mount -t proc proc /proc && exec "$@"`, "sh",
+					built.Path(t, "exn-tun"), "run", "--fabric", fleet.Fabric, "--", built.Path(t, "pump")}, args...)
+				cmd := exec.Command("sh", args...)
+				cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags}
+				if flags&unix.CLONE_NEWUSER != 0 {
+					cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{Size: 1}}
+					cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{Size: 1}}
+				}
+				cmd.Stderr = t.Output()
+				out, err := cmd.StdoutPipe()
+				if err == nil {
+					err = n.NS.Start(cmd)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() {
+					cmd.Process.Kill() // the first of its process namespace: the others end with it
+					cmd.Wait()
+				})
+				return cmd, bufio.NewReader(out)
+			}
+			_, said := pump(here, "serve", here.IPv4.String(), port)
+			if line, err := said.ReadString('\n'); !strings.HasPrefix(line, "ready") {
+				t.Fatalf("pump said %q: %v", line, err)
+			}
+			client, _ := pump(there, "stream", here.IPv4.String(), port, "60") // seconds; it is killed before
+			for begin := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+				p, _ := status.Of(client.Process.Pid)
+				for _, s := range p.Sockets {
+					if s.RMA.Written > 1<<20 {
+						return
+					}
+				}
+				if time.Since(begin) > time.Minute {
+					t.Fatalf("no lane: %+v", p.Sockets)
+				}
+			}
+		})
 	}
 }
