@@ -34,6 +34,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"exnet/arp"
+	"exnet/directsockets/policy"
 	"exnet/exn"
 	"exnet/exn/capture"
 	"exnet/exn/device"
@@ -48,6 +49,7 @@ type commands struct {
 	Up      upCommand      `cmd:"" help:"Bring an interface up on a fabric, and keep it up."`
 	Run     runCommand     `cmd:"" help:"Run a program whose TCP connections take shared memory where they can."`
 	Check   checkCommand   `cmd:"" help:"Connect to HOST:PORT, and say whether a busy connection would take shared memory, and if not why."`
+	Policy  policyCommand  `cmd:"" help:"Check a policy file for run, or print one with every key."`
 	Show    showCommand    `cmd:"" help:"Show what an interface and its fabric are doing."`
 	Capture captureCommand `cmd:"" help:"Show the frames of an interface (as tcpdump), or write them to a file."`
 	Demo    demoCommand    `cmd:"" help:"Show on this machine what a fabric is good for, against veth and loopback."`
@@ -74,7 +76,7 @@ var exitCodes = []struct {
 	err  error
 	code int
 }{
-	{device.ErrConfig, exitUsage}, {capture.ErrFilter, exitUsage}, {exn.ErrConfig, exitUsage}, {mtu.ErrRange, exitUsage}, {fabric.ErrRange, exitUsage},
+	{policy.ErrPolicy, exitUsage}, {device.ErrConfig, exitUsage}, {capture.ErrFilter, exitUsage}, {exn.ErrConfig, exitUsage}, {mtu.ErrRange, exitUsage}, {fabric.ErrRange, exitUsage},
 	{fabric.ErrInUse, exitTaken}, {device.ErrTaken, exitTaken}, {exn.ErrConflict, exitTaken},
 	{device.ErrMissing, exitImpossible}, {device.ErrPermission, exitImpossible}, {fs.ErrPermission, exitImpossible},
 	{fabric.ErrVersion, exitVersion},

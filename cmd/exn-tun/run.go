@@ -9,11 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/directsockets/launch"
+	"exnet/directsockets/policy"
 )
 
 type runCommand struct {
 	Fabric  string   `help:"The fabric directory in which the program and its peers find each other (default: EXN_FABRIC, else /run/exn for root, else exn in XDG_RUNTIME_DIR)." placeholder:"DIR"`
 	Require bool     `help:"Reset busy connections that stay on TCP, and refuse to start a program into which nothing can be preloaded."`
+	Policy  string   `help:"A policy file: which connections may upgrade, and with what settings (default: EXN_POLICY; exn-tun policy prints one)." env:"EXN_POLICY" placeholder:"FILE.toml"`
 	Verbose bool     `help:"Have the program say on standard error what happens to its connections."`
 	Command []string `arg:"" passthrough:"" placeholder:"CMD" help:"The program and its arguments, after --."`
 }
@@ -28,7 +30,7 @@ func (*runCommand) Help() string {
 The library is the one that EXN_LIBRARY names, else libextds.so beside exn-tun or in ../lib. Libraries that LD_PRELOAD names already stay behind it. ` +
 		`A program that is static, setuid, written in Go or of another architecture runs on TCP; that is said on standard error.
 
-Exit codes: those of CMD; 125 exn-tun itself failed, 126 CMD cannot be run, 127 there is no CMD (2 wrong usage), as of env(1).`
+Exit codes: those of CMD; 125 exn-tun itself failed, 126 CMD cannot be run, 127 there is no CMD (2 wrong usage or policy), as of env(1).`
 }
 
 // The exit codes of env(1) and its like.
@@ -58,6 +60,11 @@ func (c *runCommand) Run(messages messages) error {
 		return coded{err, exitCannotRun}
 	}
 	options := launch.Options{Fabric: c.Fabric, Require: c.Require, Verbose: c.Verbose}
+	if c.Policy != "" {
+		if options.Policy, err = policy.Read(c.Policy); err != nil {
+			return err
+		}
+	}
 	if c.Fabric != "" {
 		if options.Fabric, err = filepath.Abs(c.Fabric); err != nil { // the program may change its directory
 			return coded{err, exitNotStarted}

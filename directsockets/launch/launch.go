@@ -17,6 +17,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"exnet/directsockets/policy"
 )
 
 const (
@@ -76,6 +78,9 @@ type Options struct {
 	Fabric  string // the fabric directory; empty: as the environment says, or the default
 	Require bool   // busy connections that stay on TCP are reset
 	Verbose bool   // the library says on standard error what happens to connections
+
+	// Policy is what an administrator has decided; nil: as the environment says.
+	Policy *policy.Policy
 }
 
 // Environment is env with the library preloaded before whatever else is, and
@@ -93,6 +98,9 @@ func (o Options) Environment(library string, env []string) []string {
 	}
 	if o.Verbose {
 		env = set(env, "EXN_DS_VERBOSE", "1")
+	}
+	if o.Policy != nil {
+		env = set(env, policy.Variable, o.Policy.String())
 	}
 	return env
 }

@@ -16,6 +16,8 @@
 //	                      such as 10.0.0.0/8,fd00::/8; at most 16 (tuple.h)
 //	EXN_DS_MEMORY=BYTES   lanes may take so much memory; default: an eighth of
 //	                      what cgroup and machine have (budget.c)
+//	EXN_DS_POLICY=RULES   of a policy file, for all programs (policy.c); what the
+//	                      environment sets itself wins
 //	EXN_DS_VERBOSE=1      say on stderr what happens to connections
 //	EXN_DS_REQUIRE=1      a connection that cannot leave TCP is refused
 //
@@ -30,6 +32,7 @@
 #include "real.h"
 
 #include "config.h"
+#include "policy.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -45,6 +48,8 @@ static uint64_t number(const char *name, uint64_t preset, uint64_t min, uint64_t
 	const char *s = getenv(name);
 	char *end;
 	if (!s || !*s)
+		s = policy_setting(name);
+	if (!s)
 		return preset;
 	uint64_t v = strtoull(s, &end, 10);
 	return *end || v < min || v > max ? preset : v;
@@ -56,29 +61,32 @@ static uint32_t power_of_two(const char *name, uint32_t preset, uint32_t min, ui
 	return v & (v - 1) ? preset : (uint32_t)v;
 }
 
-static void subnets(const char *list)
+uint32_t config_subnets(const char *list, struct subnet *to, uint32_t most)
 {
 	char copy[1024], *save = NULL;
+	uint32_t count = 0;
 	snprintf(copy, sizeof copy, "%s", list ? list : "");
 	for (char *s = strtok_r(copy, ", ", &save); s; s = strtok_r(NULL, ", ", &save)) {
 		struct subnet n = {.address = {[10] = 0xff, [11] = 0xff}};
 		char *slash = strchr(s, '/'), *end = NULL;
 		if (slash)
 			*slash = 0;
-		unsigned most = inet_pton(AF_INET, s, n.address + 12) == 1 ? 32 : 128;
-		if (most == 128 && inet_pton(AF_INET6, s, n.address) != 1)
+		unsigned whole = inet_pton(AF_INET, s, n.address + 12) == 1 ? 32 : 128;
+		if (whole == 128 && inet_pton(AF_INET6, s, n.address) != 1)
 			continue;
-		unsigned long bits = slash ? strtoul(slash + 1, &end, 10) : most;
-		if ((slash && (!slash[1] || *end)) || bits > most || config.subnet_count == sizeof config.subnets / sizeof *config.subnets)
+		unsigned long bits = slash ? strtoul(slash + 1, &end, 10) : whole;
+		if ((slash && (!slash[1] || *end)) || bits > whole || count == most)
 			continue;
-		n.bits = (uint8_t)(bits + 128 - most);
-		config.subnets[config.subnet_count++] = n;
+		n.bits = (uint8_t)(bits + 128 - whole);
+		to[count++] = n;
 	}
+	return count;
 }
 
 void config_init(void)
 {
 	const char *s = getenv("EXN_DS");
+	policy_init(getenv("EXN_DS_POLICY"));
 	config.off = s && (!strcmp(s, "off") || !strcmp(s, "0"));
 	// Copied: programs that set their title write over the environment.
 	const char *runtime = getenv("XDG_RUNTIME_DIR"), *temporary = getenv("TMPDIR");
@@ -97,7 +105,7 @@ void config_init(void)
 	config.window = power_of_two("EXN_DS_WINDOW", 256 << 10, 16 << 10, 16 << 20);
 	config.lanes = (uint32_t)number("EXN_DS_LANES", 1024, 2, 4096) & ~1u;
 	config.velo_max = (uint32_t)number("EXN_DS_VELO_MAX", 480, 0, 4096);
-	subnets(getenv("EXN_DS_SUBNETS"));
+	config.subnet_count = config_subnets(getenv("EXN_DS_SUBNETS"), config.subnets, CONFIG_SUBNETS);
 	config.memory = number("EXN_DS_MEMORY", 0, 1, 1ull << 62);
 	config.verbose = number("EXN_DS_VERBOSE", 0, 0, 9) > 0;
 	config.require = number("EXN_DS_REQUIRE", 0, 0, 1) > 0;

@@ -7,7 +7,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { CONFIG_PATH = 3824 }; // bytes of the fabric directory's path; it is published in status.h
+enum {
+	CONFIG_PATH = 3824, // bytes of the fabric directory's path; it is published in status.h
+	CONFIG_SUBNETS = 16,
+};
 
 // A subnet, IPv4 as mapped IPv6 addresses.
 struct subnet {
@@ -25,7 +28,7 @@ struct config {
 	uint32_t window;      // EXN_DS_WINDOW, a power of two
 	uint32_t lanes;       // EXN_DS_LANES
 	uint32_t velo_max;    // EXN_DS_VELO_MAX
-	struct subnet subnets[16]; // EXN_DS_SUBNETS
+	struct subnet subnets[CONFIG_SUBNETS]; // EXN_DS_SUBNETS
 	uint32_t subnet_count;
 	uint64_t memory;      // EXN_DS_MEMORY, 0: from the limits
 	bool verbose;         // EXN_DS_VERBOSE
@@ -38,8 +41,9 @@ extern struct config config;
 
 void config_init(void);
 
-// config_say writes one line to stderr.
-void config_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+// config_subnets reads a list such as 10.0.0.0/8,fd00::/8 and returns how many there
+// are in it, at most so many.
+uint32_t config_subnets(const char *list, struct subnet *to, uint32_t most);
 
 // config_log does if EXN_DS_VERBOSE is set.
 void config_log(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -82,6 +82,7 @@ enum reason {
 	REASON_REFUSED,    // the peer process said no
 	REASON_URING,      // the process has an io_uring
 	REASON_RAW,        // the process uses system calls that we do not do
+	REASON_POLICY,     // EXN_DS_POLICY says so
 	REASON_COUNT,
 };
 extern const char *const reason_names[REASON_COUNT];

@@ -10,6 +10,7 @@
 #include "config.h"
 #include "conn.h"
 #include "home.h"
+#include "policy.h"
 
 void tuple_side(uint8_t to[16], uint16_t *port, const struct sockaddr_storage *s)
 {
@@ -26,7 +27,7 @@ void tuple_side(uint8_t to[16], uint16_t *port, const struct sockaddr_storage *s
 	}
 }
 
-static bool inside(const uint8_t a[16], const struct subnet *s)
+bool tuple_inside(const uint8_t a[16], const struct subnet *s)
 {
 	static const uint8_t v4[12] = {[10] = 0xff, [11] = 0xff};
 	unsigned whole = s->bits / 8, rest = s->bits % 8;
@@ -38,7 +39,7 @@ static bool inside(const uint8_t a[16], const struct subnet *s)
 static bool named(const uint8_t a[16])
 {
 	for (uint32_t i = 0; i < config.subnet_count; i++)
-		if (inside(a, &config.subnets[i]))
+		if (tuple_inside(a, &config.subnets[i]))
 			return true;
 	return false;
 }
@@ -118,5 +119,7 @@ enum reason tuple_identify(struct conn *c, int fd)
 	c->peer_net = 0;
 	c->named = true;
 	conn_options(c, fd, -1);
+	if (!policy_upgrades(c))
+		return REASON_POLICY;
 	return inland(&c->tuple) || abroad(c, fd) ? REASON_NONE : REASON_NOT_LOCAL;
 }

@@ -20,6 +20,9 @@ enum reason tuple_identify(struct conn *c, int fd);
 // tuple_turn is how the other end sees it.
 void tuple_turn(struct tuple *to, const struct tuple *t);
 
+struct subnet;
+bool tuple_inside(const uint8_t address[16], const struct subnet *s);
+
 bool tuple_equal(const struct tuple *a, const struct tuple *b);
 
 // tuple_first decides, alike at both ends, which of two crossing ATTACH stays: that

@@ -40,6 +40,9 @@ const None Reason = 0
 // directory.
 const NoPeer Reason = 3
 
+// Policy is the reason of a socket that a policy file keeps on TCP.
+const Policy Reason = 25
+
 // Each reason with its short name, as the library has it, and what helps.
 var reasons = [...]struct{ name, remedy string }{
 	{"none", ""},
@@ -67,6 +70,7 @@ var reasons = [...]struct{ name, remedy string }{
 	{"refused by peer", "the peer's reason tells more: look at its sockets"},
 	{"io_uring", "the program has an io_uring, which moves bytes past the library"},
 	{"raw system call", "the program waits or moves bytes by system calls of its own"},
+	{"policy", "the policy file keeps it on TCP (exn-tun run --policy)"},
 }
 
 // String is the short name.

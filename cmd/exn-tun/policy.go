@@ -1,0 +1,33 @@
+package main
+
+import (
+	"fmt"
+
+	"exnet/directsockets/policy"
+)
+
+type policyCommand struct {
+	File string `arg:"" optional:"" help:"The policy file to check." placeholder:"FILE.toml"`
+}
+
+// Help is the long text of --help.
+func (*policyCommand) Help() string {
+	return `Without a file, prints one with every key, commented. With a file, says how many rules it has, or what is wrong with it and in which line.
+
+exn-tun run --policy FILE and EXN_POLICY=FILE use it. Programs that are running keep what they were started with.
+
+Exit codes: 0 it is good, 2 it is not.`
+}
+
+func (c *policyCommand) Run(out output) error {
+	if c.File == "" {
+		_, err := fmt.Fprint(out, policy.Example)
+		return err
+	}
+	p, err := policy.Read(c.File)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "%s: good: rules for programs: %d, for connections: %d\n", c.File, len(p.Programs), len(p.Connections))
+	return err
+}
