@@ -35,7 +35,9 @@ func TestAbroad(t *testing.T) {
 	}
 	var runs, upgraded atomic.Int64
 	t.Cleanup(func() { // once all seeds are through
-		if upgraded.Load()*2 < runs.Load() {
+		// Most seeds have processes that share connections, which keeps them on TCP
+		// on the loopback, too.
+		if upgraded.Load()*4 < runs.Load() {
 			t.Errorf("only %d of %d runs took lanes", upgraded.Load(), runs.Load())
 		}
 	})
