@@ -258,6 +258,14 @@ void conn_try_engage(struct conn *c, int fd)
 	errno = saved;
 }
 
+bool conn_decided(struct conn *c)
+{
+	// Another thread is engaging it: the lock tells when it has decided.
+	while (atomic_load(&c->state) == CONN_ENGAGING && lock_take(&c->rx_lock) != LOCK_REFUSED)
+		lock_give(&c->rx_lock);
+	return conn_engaged(c);
+}
+
 bool conn_enter(struct conn *c, int fd)
 {
 	uint32_t state = atomic_load_explicit(&c->state, memory_order_acquire);
@@ -285,12 +293,7 @@ bool conn_enter(struct conn *c, int fd)
 	if (state != CONN_ENGAGING && state != CONN_ENGAGED)
 		return false;
 	atomic_fetch_sub(&c->native, 1);
-	if (state == CONN_ENGAGED)
-		return true;
-	// Another thread is engaging it: the lock tells when it has decided.
-	if (lock_take(&c->rx_lock) != LOCK_REFUSED)
-		lock_give(&c->rx_lock);
-	return conn_enter(c, fd);
+	return conn_decided(c) || conn_enter(c, fd);
 }
 
 void conn_dup(int from, int to)

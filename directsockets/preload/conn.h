@@ -58,6 +58,9 @@ static inline bool conn_engaged(const struct conn *c)
 	return atomic_load_explicit((_Atomic uint32_t *)(uintptr_t)&c->state, memory_order_acquire) == CONN_ENGAGED;
 }
 
+// conn_decided is conn_engaged, after another thread that is engaging it has decided.
+bool conn_decided(struct conn *c);
+
 // conn_try_engage moves an attached connection to lanes if nobody sleeps on it
 // in the kernel.
 void conn_try_engage(struct conn *c, int fd);

@@ -412,7 +412,7 @@ static int add(struct epset *e, int epfd, int fd, struct conn *c, struct epset *
 {
 	enum { EXCLUSIVE_WITH = EPOLLIN | EPOLLOUT | EPOLLERR | EPOLLHUP | EPOLLWAKEUP };
 	struct member *m = member_at(e, fd);
-	bool ours = set || conn_engaged(c);
+	bool fresh = !m;
 	if (m && m->ours && m->deleted) { // all is as before, but the program's wishes
 		e->deleted--;
 		m->deleted = false;
@@ -422,27 +422,28 @@ static int add(struct epset *e, int epfd, int fd, struct conn *c, struct epset *
 	}
 	if (m && (m->ours || m->absent))
 		return fail(EEXIST);
-	if (!m && ours) {
+	// It is in the table before the state is asked for. Who engages sets the state
+	// before it looks into the table (has): one of both sees the other.
+	if (fresh && !(m = member_add(e, fd, ev)))
+		return fail(ENOMEM);
+	m->c = c;
+	m->set = set;
+	int why = 0;
+	if (fresh && (set || conn_decided(c))) {
 		uint32_t with = ev->events & ~(uint32_t)(EXCLUSIVE_WITH | EPOLLET | EPOLLEXCLUSIVE);
 		if (ev->events & EPOLLEXCLUSIVE && (set || with))
-			return fail(EINVAL);
-		if (!(m = member_add(e, fd, ev)))
-			return fail(ENOMEM);
-		m->c = c;
-		m->set = set;
-		if (member_own(e, m, false))
-			return 0;
-		int why = errno;
-		member_free(e, m);
-		return fail(why);
-	}
-	int r = real.epoll_ctl(epfd, EPOLL_CTL_ADD, fd, ev);
-	if (r == 0 && (m || (m = member_add(e, fd, ev)))) {
-		m->c = c;
+			why = EINVAL;
+		else if (!member_own(e, m, false))
+			why = errno;
+	} else if (real.epoll_ctl(epfd, EPOLL_CTL_ADD, fd, ev) < 0) {
+		why = errno;
+	} else {
 		m->events = ev->events;
 		m->data = ev->data;
 	}
-	return r;
+	if (why && fresh)
+		member_free(e, m);
+	return why ? fail(why) : 0;
 }
 
 static int modify(struct epset *e, int epfd, int fd, struct epoll_event *ev)
@@ -544,7 +545,11 @@ void epset_flush(struct epset *e)
 			e->deleted--;
 			drop(e, e->by_fd[i]);
 		}
-	for (int i = e->nours - 1; i >= 0; i--)
-		if (e->ours[i]->c && !conn_engaged(e->ours[i]->c))
+	for (int i = e->nours - 1; i >= 0; i--) {
+		struct conn *c = e->ours[i]->c;
+		// While another thread is engaging it, its members are ours already.
+		uint32_t state = c ? atomic_load(&c->state) : CONN_ENGAGED;
+		if (state != CONN_ENGAGED && state != CONN_ENGAGING)
 			member_give(e, e->ours[i]);
+	}
 }
