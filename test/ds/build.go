@@ -4,10 +4,12 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -36,14 +38,21 @@ func Build(t testing.TB, name string, flags []string, sources ...string) string 
 	args = append(args, flags...)
 
 	key := sha256.New()
-	headers, _ := filepath.Glob(filepath.Join(dir, "*.h"))
 	fmt.Fprintln(key, args)
-	var paths []string
+	var paths, headers []string
 	for _, s := range sources {
 		if !filepath.IsAbs(s) {
 			s = filepath.Join(dir, s)
 		}
 		paths = append(paths, s)
+	}
+	directories := map[string]bool{dir: true}
+	for _, path := range paths {
+		directories[filepath.Dir(path)] = true
+	}
+	for _, d := range slices.Sorted(maps.Keys(directories)) {
+		found, _ := filepath.Glob(filepath.Join(d, "*.h")) // the pattern is good
+		headers = append(headers, found...)
 	}
 	for _, path := range append(headers, paths...) {
 		text, err := os.ReadFile(path)

@@ -13,9 +13,8 @@
 // They need gcc, and the library: [Library] says how it is found. A test that
 // lacks one of them skips with that reason.
 //
-// The library is an unfinished experiment (directsockets/RESULTS.md), so what
-// judges it runs only with EXN_TEST_DS=1. Without, the tests prove themselves on plain
-// TCP, with few seeds.
+// There are three lengths: -short has few seeds and some of the programs, without it
+// all are played, and EXN_LONG=1 makes them longer than CI has time for.
 //
 // Programs are in C because a Go program makes its system calls itself and so
 // never meets a preloaded library.

@@ -8,25 +8,22 @@ import (
 	"testing"
 )
 
-// Long says whether long runs are wanted: go test without -short and with
-// EXN_TEST_DS=1, or EXN_LONG=1. EXN_LONG=0 says no. Without EXN_TEST_DS=1 only the tests
-// themselves are tried, for which a short run is enough.
-func Long() bool {
-	if v := os.Getenv("EXN_LONG"); v != "" {
-		return v != "0"
-	}
-	return experimenting() && !testing.Short()
-}
+// Long says whether runs of many minutes are wanted, which are for looking for
+// faults by hand: EXN_LONG=1.
+func Long() bool { return os.Getenv("EXN_LONG") == "1" }
 
-// longer is how many times more seeds a long run takes.
-const longer = 20
+// How many times more seeds are tried without -short, and in a long run.
+const more, most = 5, 20
 
-// Seeds gives the seeds to try: 1 to n, twenty times as many in a long run, or
-// those that EXN_SEEDS names ("7" or "100-200").
+// Seeds gives the seeds to try: 1 to n with -short, several times as many without
+// and in a long run, or those that EXN_SEEDS names ("7" or "100-200").
 func Seeds(t testing.TB, n uint64) iter.Seq[uint64] {
 	first, last := uint64(1), n
-	if Long() {
-		last *= longer
+	switch {
+	case Long():
+		last *= most
+	case !testing.Short():
+		last *= more
 	}
 	if text := os.Getenv("EXN_SEEDS"); text != "" {
 		from, to, ranged := strings.Cut(text, "-")

@@ -11,14 +11,12 @@ import (
 	"testing"
 
 	"exnet/test/debroot"
-	"exnet/test/ds"
 )
 
 // CPython's own tests of what stands on sockets. Both ends are mostly threads of
 // one process. Connections go to lanes after their first call, since most of the
 // tests make only a few.
 func TestCPython(t *testing.T) {
-	ds.Experiment(t)
 	if testing.Short() {
 		t.Skip("takes minutes: CPython's tests wait for many timeouts")
 	}

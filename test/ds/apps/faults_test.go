@@ -29,7 +29,6 @@ func conversation(t *testing.T, env []string, args ...string) (out, log string) 
 
 // A reset is told to the first call, one that peeks too, in TCP mode.
 func TestPeekTellsReset(t *testing.T) {
-	ds.Experiment(t)
 	library := ds.Library(t)
 	want, _ := conversation(t, nil, "peek")
 	got, log := conversation(t, ds.Preload(library, ds.Fabric(t), "EXN_DS_TEST_NOCONSENT=1"), "peek")
@@ -40,7 +39,6 @@ func TestPeekTellsReset(t *testing.T) {
 
 // A server that lets an offer expire over its work takes lanes afterwards.
 func TestThinkingServer(t *testing.T) {
-	ds.Experiment(t)
 	library := ds.Library(t)
 	for rounds := 2; rounds < 6; rounds++ {
 		for extra := range 3 {

@@ -13,7 +13,6 @@ import (
 
 // iperf3 in all directions: control connection, select and non-blocking writes.
 func TestIperf3(t *testing.T) {
-	ds.Experiment(t)
 	root := debroot.Need(t, "iperf3")
 	amount := "300M"
 	if ds.Long() {
@@ -21,7 +20,7 @@ func TestIperf3(t *testing.T) {
 	}
 	compare(t, scenario{root: root, lanes: true, play: func(s *stage) string {
 		var out strings.Builder
-		for _, flags := range [][]string{{}, {"-R"}, {"--bidir"}, {"-P", "4"}, {"-l", "1000", "-n", "10M"}, {"-6"}} {
+		for _, flags := range [][]string{{}, {"-R"}, {"--bidir"}, {"-P", "4"}, {"-l", "1000", "-n", "100M"}, {"-6"}} {
 			port := freePort()
 			s.serve(port, "iperf3", "-s", "-1", "-p", strconv.Itoa(port))
 			host := "127.0.0.1"
@@ -44,7 +43,8 @@ func TestIperf3(t *testing.T) {
 				continue
 			}
 			end := result.End
-			// The receiver stops to count when it is told of the end, not at it.
+			// The receiver stops to count when it is told of the end, not at it: what
+			// buffers hold then, up to 10 MB, is missing.
 			if end.SumReceived.Bytes < 0.5*end.SumSent.Bytes || end.SumReceived.Bytes > end.SumSent.Bytes {
 				s.Errorf("iperf3 %v: sent %.0f, received %.0f", flags, end.SumSent.Bytes, end.SumReceived.Bytes)
 			}

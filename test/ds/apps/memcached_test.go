@@ -15,7 +15,6 @@ import (
 // Memcached with threads, which hand connections to each other, and memcaslap,
 // which verifies what it gets back.
 func TestMemcached(t *testing.T) {
-	ds.Experiment(t)
 	root := debroot.Need(t, "memcached", "libmemcached-tools")
 	operations := "20000"
 	if ds.Long() {

@@ -46,7 +46,6 @@ http {
 // Nginx: files of several sizes, one of 1 GB, keep-alive or not, with curl and
 // under load with wrk.
 func TestNginx(t *testing.T) {
-	ds.Experiment(t)
 	root := debroot.Need(t, "nginx-light", "wrk", "curl")
 	large := int64(200 << 20)
 	seconds := "1"

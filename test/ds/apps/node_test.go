@@ -10,7 +10,6 @@ import (
 
 // Node as server and client, on connections that are kept and on new ones.
 func TestNode(t *testing.T) {
-	ds.Experiment(t)
 	root := debroot.Need(t, "nodejs")
 	requests := "300"
 	if ds.Long() {

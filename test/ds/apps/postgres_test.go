@@ -21,7 +21,9 @@ const nobody = 65534
 // PostgreSQL forks for each connection. Its balances tell whether each
 // transaction came exactly once; a large table goes out and in by COPY.
 func TestPostgres(t *testing.T) {
-	ds.Experiment(t)
+	if testing.Short() {
+		t.Skip("left to make test-all: PostgreSQL with its cluster takes a quarter of a minute")
+	}
 	root := debroot.Need(t, "postgresql")
 	transactions, rows := 50, 50_000 // of about 100 bytes
 	if ds.Long() {

@@ -24,7 +24,6 @@ func testdata(t testing.TB, name string) string {
 // Python's servers, each with clients that block in threads and with such that
 // share one epoll set.
 func TestPython(t *testing.T) {
-	ds.Experiment(t)
 	root := debroot.Need(t, "python3")
 	rounds := "20"
 	if ds.Long() {

@@ -21,7 +21,6 @@ import (
 
 // Redis with the clients of redis-benchmark, and what redis-cli then finds.
 func TestRedis(t *testing.T) {
-	ds.Experiment(t)
 	root := debroot.Need(t, "redis-server", "redis-tools")
 	requests := "20000"
 	if ds.Long() {

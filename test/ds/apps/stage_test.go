@@ -30,8 +30,8 @@ func patience() time.Duration {
 }
 
 // A scenario is what real programs do. It is played on plain TCP, then with the
-// library at both ends and at either end alone; what play returns must always be
-// the same.
+// library at both ends and, without -short, at either end alone; what play returns
+// must always be the same.
 type scenario struct {
 	root *debroot.Root
 
@@ -80,7 +80,11 @@ func compare(t *testing.T, sc scenario) {
 		t.Fatal("the scenario fails without the library")
 	}
 	library := ds.Library(t)
-	for _, ends := range []string{"both", "server", "client"} {
+	stages := []string{"both", "server", "client"}
+	if testing.Short() {
+		stages = stages[:1]
+	}
+	for _, ends := range stages {
 		fabric := ds.Fabric(t)
 		if sc.user != 0 {
 			library = readable(t, dir, library)

@@ -21,7 +21,6 @@ import (
 // Exn-tun runs a server and a client, shows their connection, and says what
 // would become of another one.
 func TestTun(t *testing.T) {
-	ds.Experiment(t)
 	root := debroot.Need(t, "redis-server", "redis-tools", "python3")
 	library, fabric, other := ds.Library(t), ds.Fabric(t), ds.Fabric(t)
 	tun := built.Path(t, "exn-tun")

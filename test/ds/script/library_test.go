@@ -21,7 +21,6 @@ var both = []script.End{script.A, script.B}
 // DSS-1, DSC-1, OPT-1, PRC-1: a program sees with the library what it sees with
 // TCP.
 func TestLibraryIsLikeTCP(t *testing.T) {
-	ds.Experiment(t)
 	library := ds.Library(t)
 	byHand(t, 3, func(t *testing.T, s script.Script) {
 		likeTCP(t, s, library, both)
@@ -30,7 +29,6 @@ func TestLibraryIsLikeTCP(t *testing.T) {
 
 // DSS-2: likewise when the peer has no library.
 func TestLibraryWithPlainPeer(t *testing.T) {
-	ds.Experiment(t)
 	library := ds.Library(t)
 	for _, with := range []script.End{script.A, script.B} {
 		t.Run(string(rune(with)), func(t *testing.T) {
@@ -42,7 +40,6 @@ func TestLibraryWithPlainPeer(t *testing.T) {
 }
 
 func TestLibraryIsLikeTCPForSeeds(t *testing.T) {
-	ds.Experiment(t)
 	library := ds.Library(t)
 	generated(t, false, func(t *testing.T, s script.Script) {
 		likeTCP(t, s, library, both)
@@ -51,7 +48,6 @@ func TestLibraryIsLikeTCPForSeeds(t *testing.T) {
 
 // FBK-1: likewise when directions go back to TCP and switch again at random.
 func TestLibraryIsLikeTCPWhileSwitching(t *testing.T) {
-	ds.Experiment(t)
 	library := ds.Library(t)
 	generated(t, true, func(t *testing.T, s script.Script) {
 		likeTCP(t, s, library, both, "EXN_DS_TEST_SWITCH=3")

@@ -281,7 +281,6 @@ func cgroup(t *testing.T, limit int) string {
 
 // A library of another version is a plain peer.
 func TestOtherVersion(t *testing.T) {
-	ds.Experiment(t)
 	library := ds.Library(t)
 	other := otherVersion(t)
 	fabric := ds.Fabric(t)

@@ -132,7 +132,6 @@ func TestPastTheLibrary(t *testing.T) {
 // Where lanes are required, a connection that gets none ends, and connecting fails
 // where none can be had.
 func TestRequired(t *testing.T) {
-	ds.Experiment(t)
 	library := ds.Library(t)
 	const require = "EXN_DS_REQUIRE=1"
 	t.Run("met", func(t *testing.T) {

@@ -31,11 +31,13 @@ func TestStops(t *testing.T) {
 // PRC-1: a server keeps no descriptor and no mapping of clients that died, and
 // nothing stays behind when it ends too.
 func TestDeathLeavesNothing(t *testing.T) {
-	ds.Experiment(t)
 	library, program := ds.Library(t), program(t)
 	rounds := "50"
-	if ds.Long() {
+	switch {
+	case ds.Long():
 		rounds = "1000"
+	case !testing.Short():
+		rounds = "250"
 	}
 	before := sharedMemory(t)
 	for seed := range uint64(2) {

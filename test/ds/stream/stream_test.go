@@ -60,7 +60,6 @@ func TestPlainDeath(t *testing.T) {
 // TCP itself ends a read with MSG_WAITALL early when its process is stopped, and
 // the oracle has been seen to take that for a fault.
 func TestPlainStops(t *testing.T) {
-	ds.Experiment(t)
 	program := program(t)
 	forSeeds(t, 4, func(t *testing.T, seed uint64) { run(t, program, nil, seed, "stop") })
 }
@@ -79,7 +78,6 @@ func side(seed uint64) string {
 
 // What a broken library does to the stream is noticed.
 func TestBrokenIsNoticed(t *testing.T) {
-	ds.Experiment(t)
 	program := program(t)
 	library := ds.Build(t, "broken.so", []string{"-shared", "-fPIC"}, "broken.c")
 	for _, promise := range []string{"flipped-bit", "lost-byte", "again-is-end", "end-is-reset", "peek-takes", "spurious", "no-half-close", "sendfile-offset"} {
@@ -145,7 +143,6 @@ func TestSwitching(t *testing.T) {
 // FBK-1: nothing is lost or reordered when a connection goes back for good, since
 // stdio, another process or another program might use it.
 func TestHandsOver(t *testing.T) {
-	ds.Experiment(t)
 	library, program := ds.Library(t), program(t)
 	var times atomic.Int64
 	t.Cleanup(func() { // once all seeds are through
@@ -168,7 +165,6 @@ func TestHandsOver(t *testing.T) {
 
 // DSS-1, FBK-1 once more, where a sanitizer watches the library.
 func TestSanitized(t *testing.T) {
-	ds.Experiment(t)
 	library := ds.Sources(t)
 	for name, flags := range map[string][]string{
 		"address": {"-fsanitize=address,undefined", "-fno-sanitize-recover=all"},
