@@ -321,8 +321,11 @@ int stream_unread(struct conn *c, int fd)
 		return 0;
 	rx_turn(c, fd);
 	// All TCP bytes and all slots that are here belong to the stream, whatever
-	// their order.
-	if (!c->dead || c->reason == REASON_PEER_GONE)
+	// their order. In LANE mode TCP has none before BACK is posted.
+	uint64_t at = c->rx.slot, turns = c->rx.turns;
+	lane_news(&c->rx, &at, &turns);
+	bool lane = c->rx_mode == MODE_LANE && !c->rx_frozen && turns == c->rx.turns;
+	if (!lane && (!c->dead || c->reason == REASON_PEER_GONE))
 		real.ioctl(fd, FIONREAD, &n);
 	if (!c->rx_frozen)
 		n += (int)lane_available(&c->rx, 1u << 30, true);
