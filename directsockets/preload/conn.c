@@ -377,6 +377,12 @@ bool conn_return(struct conn *c, int fd, enum reason why)
 	return true;
 }
 
+void conn_halt(struct conn *c, int fd, bool first)
+{
+	if (first && conn_engaged(c))
+		stream_halt(c, fd);
+}
+
 bool conn_stay(struct conn *c, int fd, enum reason why)
 {
 	uint32_t state = atomic_load(&c->state);

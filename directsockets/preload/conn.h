@@ -83,6 +83,11 @@ void conn_quit(struct conn *c, int fd, enum reason why);
 // where they are required, by a reset.
 void conn_stays(struct conn *c, int fd, enum reason why);
 
+// conn_halt is the first step of conn_stay, for whoever takes several connections
+// back: both ends of one may be among them, and what the first to go has written
+// could not come by TCP any more.
+void conn_halt(struct conn *c, int fd, bool first);
+
 // conn_return takes an engaged connection back to TCP: what is unread on the lane
 // is sent again by the peer. False if the peer does not answer within 1 s, or had
 // ended before with bytes unread; then it stays on its lane, and nothing is lost.

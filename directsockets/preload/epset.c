@@ -316,12 +316,27 @@ void epset_disengaged(struct conn *c)
 		doorbell_wake(c->channel, __builtin_ctzll(mask));
 }
 
+// forget clears a set without descriptors, whose uses are not counted here.
+static void forget(struct epset *e)
+{
+	for (int i = 0; i < e->nours; i++)
+		if (member_at(e, e->ours[i]->fd) != e->ours[i])
+			free(e->ours[i]);
+	for (int i = 0; i < e->cap; i++) {
+		free(e->by_fd[i]);
+		e->by_fd[i] = NULL;
+	}
+	e->nours = e->deleted = 0;
+}
+
 void epset_child(void)
 {
 	pthread_mutex_t fresh = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
 	sets_lock = fresh;
 	prepared = false;
 	for (struct epset *e = sets; e; e = e->next) {
+		if (e->refs == 0)
+			forget(e); // another thread was closing it
 		e->lock = fresh;
 		e->users = e->native = e->sleepers = 0;
 		e->perch = NULL;

@@ -30,16 +30,35 @@
 // called, and 2 if for the first of several.
 static __thread uint8_t *given __attribute__((tls_model("initial-exec")));
 
-// expose: another program is about to hold it.
+// inherited: another program is about to hold it, and it is not on TCP for good.
+static bool inherited(const struct conn *c, int fd)
+{
+	int flags = c->state == CONN_OFF ? -1 : real.fcntl(fd, F_GETFD);
+	return flags >= 0 && !(flags & FD_CLOEXEC);
+}
+
+static void halt(struct conn *c, int fd, bool first)
+{
+	(void)first; // of its descriptors only the second may be inherited
+	if (inherited(c, fd))
+		conn_halt(c, fd, true);
+}
+
 static void expose(struct conn *c, int fd, bool first)
 {
 	(void)first;
-	int flags = c->state == CONN_OFF ? -1 : real.fcntl(fd, F_GETFD);
-	if (flags < 0 || flags & FD_CLOEXEC)
+	if (!inherited(c, fd))
 		return;
 	c->exposed = true;
 	if (conn_engaged(c))
 		conn_stay(c, fd, REASON_SHARED);
+}
+
+// share prepares for a program that runs beside this one.
+static void share(void)
+{
+	process_conns(halt);
+	process_conns(expose);
 }
 
 static void survive(struct conn *c, int fd, bool first)
@@ -66,6 +85,7 @@ static void survived(struct conn *c, int fd, bool first)
 			return call; \
 		given = alloca((size_t)top); \
 		memset(given, 0, (size_t)top); \
+		process_conns(halt); \
 		process_conns(survive); \
 		rendezvous_retire(); \
 		call; \
@@ -147,7 +167,7 @@ EXPORT int posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_acti
 		       char *const argv[], char *const env[])
 {
 	HOOK();
-	process_conns(expose);
+	share();
 	return real.posix_spawn(pid, path, a, attr, argv, env);
 }
 
@@ -155,20 +175,20 @@ EXPORT int posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_act
 			char *const argv[], char *const env[])
 {
 	HOOK();
-	process_conns(expose);
+	share();
 	return real.posix_spawnp(pid, file, a, attr, argv, env);
 }
 
 EXPORT int system(const char *command)
 {
 	HOOK();
-	process_conns(expose);
+	share();
 	return real.system(command);
 }
 
 EXPORT FILE *popen(const char *command, const char *type)
 {
 	HOOK();
-	process_conns(expose);
+	share();
 	return real.popen(command, type);
 }

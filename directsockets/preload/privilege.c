@@ -29,6 +29,7 @@ static void before(void)
 {
 	if (config.off || directory < 0)
 		return; // nothing proven yet
+	process_conns(conn_halt);
 	process_conns(renounce);
 	channel_kill_all(REASON_PRIVILEGE);
 	rendezvous_sweep();

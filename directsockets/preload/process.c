@@ -183,6 +183,7 @@ void process_leave(enum reason why)
 	if (conn_never != REASON_NONE)
 		return;
 	conn_never = why;
+	process_conns(conn_halt);
 	process_conns(leave_one);
 }
 

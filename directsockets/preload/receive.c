@@ -19,8 +19,7 @@
 #include "stream.h"
 #include "transmit.h"
 
-// Native calls are all non-blocking.
-static ssize_t native_recv(int fd, const struct cursor *cur, size_t limit, int flags)
+static ssize_t kernel_recv(int fd, const struct cursor *cur, size_t limit, int flags)
 {
 	struct iovec iov[16];
 	int n = 0;
@@ -35,7 +34,29 @@ static ssize_t native_recv(int fd, const struct cursor *cur, size_t limit, int f
 		left -= k;
 	}
 	struct msghdr h = {.msg_iov = iov, .msg_iovlen = (size_t)n};
-	return real.recvmsg(fd, &h, (flags & (MSG_PEEK | MSG_TRUNC)) | MSG_DONTWAIT);
+	return real.recvmsg(fd, &h, flags);
+}
+
+// Native calls are all non-blocking.
+static ssize_t native_recv(int fd, const struct cursor *cur, size_t limit, int flags)
+{
+	return kernel_recv(fd, cur, limit, (flags & (MSG_PEEK | MSG_TRUNC)) | MSG_DONTWAIT);
+}
+
+size_t rx_rest(struct conn *c, int fd, struct cursor *cur, int flags)
+{
+	size_t got = 0;
+	while (cur->left > 0) {
+		ssize_t r = kernel_recv(fd, cur, cur->left, flags);
+		if (r <= 0)
+			break;
+		atomic_fetch_add(&c->tcp_rx, (uint64_t)r);
+		cursor_skip(cur, (size_t)r);
+		got += (size_t)r;
+		if (!(flags & MSG_WAITALL))
+			break;
+	}
+	return got;
 }
 
 void rx_freeze(struct conn *c, int fd)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The inbound direction of an engaged connection. All with rx_lock held.
+// The inbound direction of an engaged connection. All with rx_lock held but rx_rest.
 #ifndef RECEIVE_H
 #define RECEIVE_H
 
@@ -13,6 +13,10 @@ void rx_turn(struct conn *c, int fd);
 
 // rx_take moves what is there: >0 bytes, 0 end of stream, -errno.
 ssize_t rx_take(struct conn *c, int fd, struct cursor *cur, int flags);
+
+// rx_rest ends a call that has begun on the lane, which the connection has left for
+// good: it reads from TCP and may sleep there. Without the lock.
+size_t rx_rest(struct conn *c, int fd, struct cursor *cur, int flags);
 
 // rx_ready is EPOLLIN and EPOLLRDHUP.
 uint32_t rx_ready(struct conn *c, int fd);

@@ -80,6 +80,27 @@ static ssize_t failed(struct conn *c, size_t done, int e, int flags)
 	return -1;
 }
 
+enum { LEAVE_STEPS = 1000 }; // milliseconds that the way back may take
+
+// returning waits while bytes that were on the lane are being sent again by TCP: a
+// look may have told of them, and nothing that was readable gives EAGAIN. False: none.
+static bool returning(struct conn *c, int fd)
+{
+	bool due = c->rx_frozen, waited = false;
+	for (int i = 0; i < LEAVE_STEPS && due; i++) {
+		if (!take(c, fd, &c->rx_lock))
+			return waited;
+		due = c->rx_frozen && lane_look(&c->rx) == LOOK_DATA;
+		lock_give(&c->rx_lock);
+		if (!due)
+			break;
+		waited = true;
+		conn_heed(); // the other end may be ours too
+		real.poll(NULL, 0, 1);
+	}
+	return waited;
+}
+
 ssize_t stream_recv(struct conn *c, int fd, const struct iovec *iov, int n, int flags)
 {
 	char scratch[4096];
@@ -109,6 +130,7 @@ ssize_t stream_recv(struct conn *c, int fd, const struct iovec *iov, int n, int 
 	size_t target = flags & MSG_WAITALL ? cur.left : low < cur.left ? low : cur.left;
 	struct sleep s = sleep_begin(c->rcvtimeo_ns);
 	size_t got = 0;
+	bool waited = false;
 	channel_ran(c->channel);
 	for (;;) {
 		ssize_t r;
@@ -118,7 +140,13 @@ ssize_t stream_recv(struct conn *c, int fd, const struct iovec *iov, int n, int 
 		}
 		if (!conn_engaged(c)) {
 			lock_give(&c->rx_lock);
-			return got ? (ssize_t)got : STREAM_NATIVE;
+			if (got == 0)
+				return STREAM_NATIVE;
+			if (block && got < target && !conn_enter(c, fd)) { // it went back to TCP on the way
+				got += rx_rest(c, fd, &cur, flags);
+				conn_native_end(c);
+			}
+			return (ssize_t)got;
 		}
 		if ((flags & MSG_PEEK) && target > 1 && block && c->rx_mode == MODE_LANE &&
 		    lane_available(&c->rx, target, false) < (target < 4096 ? target : 4096) && !c->rx_eof && !c->rx_fin && !s.rounds)
@@ -135,6 +163,10 @@ ssize_t stream_recv(struct conn *c, int fd, const struct iovec *iov, int n, int 
 		}
 		if (r == 0)
 			return (ssize_t)got;
+		if (r == -EAGAIN && !block && !got && !waited && returning(c, fd)) {
+			waited = true;
+			continue;
+		}
 		if (r != -EAGAIN || !block)
 			return failed(c, got, (int)-r, MSG_NOSIGNAL);
 		int e = sleep_on(&s, c, fd, EPOLLIN);
@@ -201,7 +233,13 @@ ssize_t stream_send(struct conn *c, int fd, const struct iovec *iov, int n, int 
 			return failed(c, done, block ? EINTR : EAGAIN, flags);
 		if (!conn_engaged(c)) {
 			lock_give(&c->tx_lock);
-			return done ? (ssize_t)done : STREAM_NATIVE;
+			if (done == 0)
+				return STREAM_NATIVE;
+			if (block && !conn_enter(c, fd)) { // it went back to TCP on the way
+				done += tx_rest(c, fd, &cur, flags);
+				conn_native_end(c);
+			}
+			return (ssize_t)done;
 		}
 		ssize_t r = tx_put(c, fd, &cur, flags & ~MSG_DONTWAIT);
 		lock_give(&c->tx_lock);
@@ -246,6 +284,15 @@ ssize_t stream_sendfile(struct conn *c, int fd, int in, off_t *offset, size_t co
 		lock_give(&c->tx_lock);
 		if (!engaged && !done)
 			return STREAM_NATIVE;
+		if (!engaged && block && !conn_enter(c, fd)) { // it went back to TCP on the way
+			r = real.sendfile(fd, in, &at, count - done);
+			if (r > 0) {
+				atomic_fetch_add(&c->tcp_tx, (uint64_t)r);
+				done += (size_t)r;
+			}
+			conn_native_end(c);
+			break;
+		}
 		if (r == 0)
 			break; // end of file
 		if (r > 0) {
@@ -327,8 +374,11 @@ int stream_unread(struct conn *c, int fd)
 	bool lane = c->rx_mode == MODE_LANE && !c->rx_frozen && turns == c->rx.turns;
 	if (!lane && (!c->dead || c->reason == REASON_PEER_GONE))
 		real.ioctl(fd, FIONREAD, &n);
+	int posted = (int)lane_available(&c->rx, 1u << 30, true);
 	if (!c->rx_frozen)
-		n += (int)lane_available(&c->rx, 1u << 30, true);
+		n += posted;
+	else if (n < posted)
+		n = posted; // they are being sent again, by TCP
 	lock_give(&c->rx_lock);
 	return n;
 }
@@ -423,8 +473,8 @@ static int both_left(struct conn *c, int fd)
 // leave takes steps until they are done, the peer has had 1 s, or it is gone.
 static bool leave(struct conn *c, int fd, int (*step)(struct conn *c, int fd))
 {
-	enum { STEPS = 1000, KICK = 64 }; // milliseconds
-	for (int i = 0, done; i < STEPS; i++) {
+	enum { KICK = 64 }; // milliseconds
+	for (int i = 0, done; i < LEAVE_STEPS; i++) {
 		if ((done = step(c, fd)))
 			return done > 0;
 		if (atomic_load(&c->channel->live) != 1)
@@ -437,6 +487,14 @@ static bool leave(struct conn *c, int fd, int (*step)(struct conn *c, int fd))
 		real.poll(NULL, 0, i < 4 ? 0 : 1);
 	}
 	return false;
+}
+
+void stream_halt(struct conn *c, int fd)
+{
+	if (take(c, fd, &c->rx_lock)) {
+		rx_freeze(c, fd);
+		lock_give(&c->rx_lock);
+	}
 }
 
 bool stream_back(struct conn *c, int fd) { return leave(c, fd, both_left); }

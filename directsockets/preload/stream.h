@@ -42,6 +42,9 @@ int stream_shutdown(struct conn *c, int fd, int how);
 void stream_close(struct conn *c, int fd); // last reference
 int stream_unread(struct conn *c, int fd);  // FIONREAD
 
+// stream_halt is the first step of stream_back: nothing more is taken from the lane.
+void stream_halt(struct conn *c, int fd);
+
 // stream_back returns both directions to TCP for good: false if the peer does not
 // answer within 1 s, or if bytes are left on the lane that cannot come by TCP.
 bool stream_back(struct conn *c, int fd);

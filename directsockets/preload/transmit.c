@@ -106,24 +106,36 @@ void tx_turn(struct conn *c, int fd)
 	doorbell_ring(c->channel, &c->peer->rx_waiters);
 }
 
-// Native calls are all non-blocking.
-static ssize_t native_send(struct conn *c, int fd, struct cursor *cur, int flags)
+static ssize_t kernel_send(struct conn *c, int fd, struct cursor *cur, int flags)
 {
 	struct iovec iov[16];
 	int n = 0;
 	size_t off = cur->off;
-	if (c->tx.again.left)
-		return -EAGAIN;
 	for (int i = 0; i < cur->n && n < 16; i++, off = 0)
 		if (cur->iov[i].iov_len > off)
 			iov[n++] = (struct iovec){(char *)cur->iov[i].iov_base + off, cur->iov[i].iov_len - off};
 	struct msghdr h = {.msg_iov = iov, .msg_iovlen = (size_t)n};
-	ssize_t r = real.sendmsg(fd, &h, flags | MSG_DONTWAIT | MSG_NOSIGNAL);
+	ssize_t r = real.sendmsg(fd, &h, flags | MSG_NOSIGNAL);
 	if (r > 0) {
 		atomic_fetch_add(&c->tcp_tx, (uint64_t)r);
 		cursor_skip(cur, (size_t)r);
 	}
 	return r < 0 ? -errno : r;
+}
+
+// Native calls are all non-blocking.
+static ssize_t native_send(struct conn *c, int fd, struct cursor *cur, int flags)
+{
+	return c->tx.again.left ? -EAGAIN : kernel_send(c, fd, cur, flags | MSG_DONTWAIT);
+}
+
+size_t tx_rest(struct conn *c, int fd, struct cursor *cur, int flags)
+{
+	size_t sent = 0;
+	ssize_t r;
+	while (cur->left > 0 && (r = kernel_send(c, fd, cur, flags)) > 0)
+		sent += (size_t)r;
+	return sent;
 }
 
 // failed is the error that waits, as the kernel would tell it now.

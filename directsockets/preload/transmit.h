@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The outbound direction of an engaged connection. All with tx_lock held.
+// The outbound direction of an engaged connection. All with tx_lock held but tx_rest.
 #ifndef TRANSMIT_H
 #define TRANSMIT_H
 
@@ -11,6 +11,10 @@
 // tx_turn decides where the next byte goes: it switches to the lane, or back to
 // TCP, and moves on what the peer handed back.
 void tx_turn(struct conn *c, int fd);
+
+// tx_rest ends a call that has begun on the lane, which the connection has left for
+// good: it writes to TCP and may sleep there. Without the lock.
+size_t tx_rest(struct conn *c, int fd, struct cursor *cur, int flags);
 
 // tx_put moves what there is room for: >0 bytes or -errno. It raises no SIGPIPE.
 ssize_t tx_put(struct conn *c, int fd, struct cursor *cur, int flags);
