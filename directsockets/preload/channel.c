@@ -305,6 +305,17 @@ void channel_kick(struct channel *ch)
 		kill((pid_t)ch->pid, SIGURG);
 }
 
+void channel_rung(struct channel *ch)
+{
+	// An honest peer rings once for what it posts or takes. While we take and post
+	// nothing it has the slots of the lanes in use for that, its own and ours; all
+	// waiters may count each. To take lanes away it rings once a millisecond, for 1 s.
+	enum { LEAVING = 4096 };
+	uint64_t most = LEAVING + (uint64_t)LANE_WAITERS * ch->lanes_used * (ch->own.slots + ch->peer.slots);
+	if (atomic_fetch_add_explicit(&ch->rings, 1, memory_order_relaxed) > most)
+		channel_kill(ch, REASON_HOSTILE);
+}
+
 bool channel_pending(struct channel *ch)
 {
 	if (!ch->peer.base)

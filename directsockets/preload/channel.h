@@ -67,6 +67,17 @@ void channel_receive(struct channel *ch, void (*f)(struct channel *ch, const str
 // (conn_heed) although it makes none of our calls. Best effort.
 void channel_kick(struct channel *ch);
 
+// channel_rung counts a ring of ours. Who rings without end and brings nothing only
+// costs us time: the channel ends.
+void channel_rung(struct channel *ch);
+
+// channel_brought: bytes or room came by a lane.
+static inline void channel_brought(struct channel *ch)
+{
+	if (atomic_load_explicit(&ch->rings, memory_order_relaxed))
+		atomic_store_explicit(&ch->rings, 0, memory_order_relaxed);
+}
+
 void channel_kill(struct channel *ch, enum reason why);
 void channel_kill_all(enum reason why); // those of this process
 

@@ -83,6 +83,7 @@ void conn_leave_lane(struct conn *c)
 	if (!ch || !own || (!c->engaged && c->owner != process_id()))
 		return;
 	c->own = NULL;
+	channel_brought(ch);
 	atomic_store(&own->generation, 0);
 	if ((c->lane & 1) == (ch->inviter ? 0u : 1u))
 		channel_unpick(ch, c->lane);

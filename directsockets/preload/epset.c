@@ -171,7 +171,7 @@ static struct member *member_add(struct epset *e, int fd, const struct epoll_eve
 		e->by_fd = grown;
 		e->cap = cap;
 	}
-	struct member *m = calloc(1, sizeof *m);
+	struct member *m = malloc(sizeof *m);
 	if (!m)
 		return NULL;
 	*m = (struct member){.fd = fd, .key = fd, .events = ev->events, .data = ev->data};

@@ -112,10 +112,10 @@ static bool handle(struct epset *e, const struct epoll_event *got, int n)
 				m->kernel |= epset_harvest(m->set);
 			break;
 		case PERCH_HANGUP:
+		case PERCH_BELL:
 			if ((ended = perch_event(e->perch, &got[i])))
 				hint(e, ended, -1, 0);
 			break;
-		case PERCH_BELL:
 		case PERCH_WAKE:
 			break;
 		}

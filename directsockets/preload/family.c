@@ -99,8 +99,6 @@ struct conn *family_conn_new(void)
 		if (atomic_load_explicit(&c->state, memory_order_relaxed) == CONN_FREE &&
 		    atomic_compare_exchange_strong(&c->state, &is, CONN_NEW)) {
 			memset((char *)c + offsetof(struct conn, reason), 0, sizeof *c - offsetof(struct conn, reason));
-			lock_init(&c->rx_lock);
-			lock_init(&c->tx_lock);
 			c->refs = c->procs = 1;
 			c->rcvlowat = 1;
 			c->linger_s = -1;

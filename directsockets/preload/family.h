@@ -98,6 +98,7 @@ struct channel {
 	int ring_peer[LANE_WAITERS];  // doorbells the peer sleeps on
 	_Atomic uint64_t rung[LANE_WAITERS];  // the epoch for which we rang
 	_Atomic uint32_t users[LANE_WAITERS]; // threads and epoll sets that have waiter w of ours
+	_Atomic uint32_t rings; // of ours, since bytes or room came by a lane
 	_Atomic uint64_t read;        // control messages received
 	uint64_t sent;                // guarded by ctl_lock
 	struct lock ctl_lock;

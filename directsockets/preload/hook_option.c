@@ -90,16 +90,17 @@ static bool to_kernel(struct conn *c, int fd)
 EXPORT int setsockopt(int fd, int level, int option, const void *value, socklen_t n)
 {
 	HOOK();
-	struct conn *c = conn_get(fd);
+	bool leaves = unlaned(level, option);
+	struct conn *c = leaves || level == SOL_SOCKET ? conn_get(fd) : NULL;
 	if (!c)
 		return real.setsockopt(fd, level, option, value, n);
 	int r = -1;
-	if (unlaned(level, option) && !to_kernel(c, fd))
+	if (leaves && !to_kernel(c, fd))
 		errno = EBUSY;
 	else
 		r = real.setsockopt(fd, level, option, value, n);
 	int saved = errno;
-	if (r == 0 && level == SOL_SOCKET)
+	if (r == 0 && level == SOL_SOCKET && c->named) // who is named later has all read then
 		conn_options(c, fd, option);
 	conn_put(c);
 	errno = saved;

@@ -126,7 +126,7 @@ int perch_line(struct perch *p, struct channel *ch)
 	if (room < 0 && p->lines == (int)(sizeof p->line / sizeof p->line[0]))
 		return -1;
 	int saved = errno, w = doorbell_claim(ch);
-	if (!perch_watch(p, PERCH_BELL, w, ch->ring_own[w], EPOLLIN | EPOLLET) ||
+	if (!perch_watch(p, PERCH_BELL, ch->ring_own[w], ch->ring_own[w], EPOLLIN | EPOLLET) ||
 	    !perch_watch(p, PERCH_HANGUP, ch->ctl, ch->ctl, EPOLLRDHUP | EPOLLET)) {
 		doorbell_release(ch, w);
 		errno = saved;
@@ -159,14 +159,19 @@ void perch_disarm(struct perch *p, int line)
 
 struct channel *perch_event(struct perch *p, const struct epoll_event *ev)
 {
-	if (perch_kind(ev) != PERCH_HANGUP || !(ev->events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP)))
+	bool bell = perch_kind(ev) == PERCH_BELL;
+	if (!bell && (perch_kind(ev) != PERCH_HANGUP || !(ev->events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP))))
 		return NULL;
 	for (int i = 0; i < p->lines; i++) {
-		struct channel *ch = p->line[i].ch;
-		if (ch && ch->serial == p->line[i].serial && ch->ctl == perch_about(ev)) {
+		const struct line *l = &p->line[i];
+		struct channel *ch = l->ch;
+		if (!ch || ch->serial != l->serial || perch_about(ev) != (bell ? ch->ring_own[l->w] : ch->ctl))
+			continue;
+		if (bell)
+			channel_rung(ch);
+		else
 			channel_kill(ch, REASON_PEER_GONE);
-			return ch;
-		}
+		return atomic_load(&ch->live) == 1 ? NULL : ch;
 	}
 	return NULL;
 }

@@ -28,7 +28,7 @@ struct perch {
 
 // What an event of a perch is about: its data is a kind and a number.
 enum perch_kind {
-	PERCH_BELL = 1, // a doorbell, no more to do
+	PERCH_BELL = 1, // a doorbell
 	PERCH_HANGUP,   // the control socket of a channel
 	PERCH_SOCKET,   // the TCP socket of a lane
 	PERCH_SET,      // the program's set that this perch belongs to

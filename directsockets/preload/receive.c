@@ -239,6 +239,8 @@ static size_t from_lane(struct conn *c, int fd, struct cursor *cur)
 	bool hostile = false;
 	size_t n = lane_read(&c->rx, cur, &hostile);
 	lane_give(&c->rx);
+	if (n > 0)
+		channel_brought(c->channel);
 	if (hostile)
 		conn_reset(c, fd, REASON_HOSTILE);
 	return n;

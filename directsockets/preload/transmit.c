@@ -170,6 +170,7 @@ ssize_t tx_put(struct conn *c, int fd, struct cursor *cur, int flags)
 		if (n == 0)
 			break;
 		done += n;
+		channel_brought(c->channel);
 		doorbell_ring(c->channel, &c->peer->rx_waiters);
 	}
 	if (cur->left > 0)
@@ -193,6 +194,7 @@ ssize_t tx_file(struct conn *c, int fd, int in, off_t at, size_t count)
 		ssize_t r = pread(in, to, n, at); // straight from the page cache into the window
 		if (r > 0) {
 			lane_commit(&c->tx, (size_t)r);
+			channel_brought(c->channel);
 			doorbell_ring(c->channel, &c->peer->rx_waiters);
 		}
 		return r < 0 ? -errno : r;

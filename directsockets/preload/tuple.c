@@ -109,6 +109,10 @@ enum reason tuple_identify(struct conn *c, int fd)
 		return REASON_NOT_LOCAL;
 	if (real.getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &m) < 0 || protocol != IPPROTO_TCP)
 		return REASON_OPTION; // MPTCP
+	if (!c->named) { // nobody takes them before there is a lane
+		lock_init(&c->rx_lock);
+		lock_init(&c->tx_lock);
+	}
 	int flags = real.fcntl(fd, F_GETFL);
 	memset(&c->tuple, 0, sizeof c->tuple);
 	tuple_side(c->tuple.local, &c->tuple.local_port, &s);

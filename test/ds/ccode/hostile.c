@@ -9,6 +9,9 @@
 //
 //	hostile SEED
 //
+// Two more hostile ones write nothing and only ring. The victim sleeps on them, in recv
+// and in epoll_wait, and must be rid of them.
+//
 // The first process conducts: it starts hostile clients one after the other and
 // kills each, until the honest one is through. Nothing may happen to the
 // honest connection. What happens to the hostile ones does not matter, but
@@ -32,10 +35,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -193,12 +198,28 @@ static void *be_hostile(void *arg)
 	return NULL;
 }
 
-static void be_hostile_client(uint64_t number)
+// ring_only rings until the victim has ended the connection.
+static void ring_only(int fd)
+{
+	char b;
+	for (time_t end = time(NULL) + patience; recv(fd, &b, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN;) {
+		if (time(NULL) > end)
+			fail("a peer that only rings is still heard");
+		for (int i = 0; i < 64 * nbells; i++) {
+			uint64_t nothing = 0;
+			if (write(bells[i % nbells], &nothing, sizeof nothing) < 0)
+				break;
+		}
+	}
+	_exit(0);
+}
+
+static void be_hostile_client(char kind, uint64_t number)
 {
 	uint8_t b[1 << 16] = {0};
 	uint64_t s = seed * 77 + number;
 	int fd = dial();
-	if (!whole(fd, "x", 1, true))
+	if (!whole(fd, &kind, 1, true))
 		return;
 	for (int i = 0; i < greeting; i++)
 		if (!whole(fd, b, chunk, true) || !whole(fd, b, chunk, false))
@@ -207,6 +228,8 @@ static void be_hostile_client(uint64_t number)
 	if (nareas == 0)
 		return;
 	shared->armed++;
+	if (kind != 'x')
+		ring_only(fd);
 	pthread_t t;
 	if (pthread_create(&t, NULL, be_hostile, (void *)(uintptr_t)number) != 0)
 		fail("no thread");
@@ -236,11 +259,20 @@ static void *serve(void *arg)
 			if (!whole(fd, b, n, true))
 				fail("victim: honest round %lu: %s", round, strerrorname_np(errno));
 		}
-	} else if (kind == 'x') {
+	} else {
 		for (int i = 0; i < greeting; i++)
 			if (!whole(fd, b, chunk, false) || !whole(fd, b, chunk, true))
 				break;
-		for (;;) { // all kinds of calls, until the connection is over
+		if (kind == 'e') { // it is to sleep in epoll_wait
+			struct epoll_event ev = {.events = EPOLLIN};
+			int set = epoll_create1(0);
+			epoll_ctl(set, EPOLL_CTL_ADD, fd, &ev);
+			epoll_wait(set, &ev, 1, -1);
+			close(set);
+		}
+		while (kind != 'x' && recv(fd, b, 1, 0) > 0)
+			;
+		while (kind == 'x') { // all kinds of calls, until the connection is over
 			struct pollfd p = {fd, POLLIN | POLLOUT, 0};
 			size_t n = 1 + rnd(&s) % (1 << 16);
 			ssize_t r;
@@ -318,7 +350,7 @@ int main(int argc, char **argv)
 		switch (argv[2][0]) {
 		case 'v': be_victim(); break;
 		case 'h': be_honest(); break;
-		default: be_hostile_client(strtoull(argv[3], NULL, 0));
+		default: be_hostile_client(argv[2][0], strtoull(argv[3], NULL, 0));
 		}
 		return 0;
 	}
@@ -331,8 +363,12 @@ int main(int argc, char **argv)
 		usleep(1000);
 	pid_t honest = start("honest", 0);
 
-	uint64_t clients = 0, last = 0, idle = 0;
 	int status = 0;
+	const char *const ringing[] = {"r", "e"};
+	for (int i = 0; i < 2; i++)
+		if (waitpid(start(ringing[i], 0), &status, 0) < 0 || status != 0)
+			return 1;
+	uint64_t clients = 0, last = 0, idle = 0;
 	bool through = false;
 	while (!through || clients < hostile_least) {
 		pid_t pid = start("x", clients++);
