@@ -21,6 +21,9 @@
 // stays on TCP; and it can have asked for others before. It cannot forge one: who
 // answers is told by the kernel, the question has a number that cannot be guessed,
 // and the answer must be about our connection.
+//
+// In a user namespace all users that it does not map look alike, and are taken for
+// nobody's: then 2 says nothing, and there is no proof.
 #include "real.h"
 
 #include "proof.h"
@@ -29,6 +32,7 @@
 #include <linux/inet_diag.h>
 #include <linux/netlink.h>
 #include <linux/sock_diag.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -176,6 +180,26 @@ static bool lookup(int asked, const struct tuple *t, uint64_t *ino, uint32_t *ui
 	return true;
 }
 
+// all_mapped: this user namespace knows every user, as the first one does.
+static bool all_mapped(void)
+{
+	char map[64];
+	unsigned long from, to, n = 0;
+	int f = open("/proc/self/uid_map", O_RDONLY | O_CLOEXEC);
+	ssize_t got = f < 0 ? -1 : real.read(f, map, sizeof map - 1);
+	if (f >= 0)
+		real.close(f);
+	map[got > 0 ? got : 0] = 0;
+	return sscanf(map, "%lu %lu %lu", &from, &to, &n) == 3 && from == 0 && n == ~0u;
+}
+
+// someone tells a user from the one that unknown ones look like.
+static bool someone(uint32_t uid)
+{
+	enum { OVERFLOW_UID = 65534 }; // unless changed in /proc/sys/kernel/overflowuid
+	return uid != OVERFLOW_UID || all_mapped();
+}
+
 bool proof_check(const struct tuple *t, uint64_t net, uint64_t ino, uint32_t uid, const struct proof *handed)
 {
 	uint64_t is = 0, dev = 0, sock = 1;
@@ -184,6 +208,6 @@ bool proof_check(const struct tuple *t, uint64_t net, uint64_t ino, uint32_t uid
 		diag = files_keep(diag_make());
 	if (diag < 0 || handed->watcher < 0 || ino == 0 || (net && !abroad(handed->diag, net)))
 		return false;
-	return lookup(net ? handed->diag : diag, t, &is, &owner) && is == ino && owner == uid &&
+	return lookup(net ? handed->diag : diag, t, &is, &owner) && is == ino && owner == uid && someone(uid) &&
 	       members(handed->watcher, ino, false, &dev) && socket_device(&sock) && dev == sock;
 }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -277,6 +278,34 @@ func cgroup(t *testing.T, limit int) string {
 	}
 	t.Skip("no cgroups on this machine")
 	return ""
+}
+
+// Ends in containers that share the network and the fabric directory. DESIGN 4.2:
+// where a user namespace does not know its users, anybody might be the peer.
+func TestContainers(t *testing.T) {
+	library := ds.Library(t)
+	const container = unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
+	probe := exec.Command("true")
+	probe.SysProcAttr = &syscall.SysProcAttr{Cloneflags: container}
+	if err := probe.Run(); err != nil || os.Getuid() != 0 {
+		t.Skipf("needs root for namespaces of its own: %v", err)
+	}
+	t.Run("of one user namespace", func(t *testing.T) {
+		stage := script.Stage{Player: player(t), Env: ds.Preload(library, ds.Fabric(t)), Unshare: container}
+		upgrades(t, outcome(t, stage, parse(t, conversation)))
+	})
+	t.Run("of users that are not known there", func(t *testing.T) {
+		stage := script.Stage{Player: player(t), Env: ds.Preload(library, ds.Fabric(t)), Unshare: container | unix.CLONE_NEWUSER}
+		sockets := outcome(t, stage, parse(t, conversation))
+		for _, end := range both {
+			if s := sockets[end]; s.VELO.Sum()+s.RMA.Sum() > 0 || s.State == status.Lane {
+				t.Errorf("end %c: %+v", end, s)
+			}
+		}
+		if a, b := sockets[script.A].Reason.String(), sockets[script.B].Reason.String(); a != "proof" && b != "proof" {
+			t.Errorf("reasons %q and %q, want proof at one end", a, b)
+		}
+	})
 }
 
 // A library of another version is a plain peer.

@@ -19,6 +19,7 @@ type Stage struct {
 	Env      []string         // added to the environment of both ends, e.g. LD_PRELOAD
 	EnvOf    map[End][]string // added for one end
 	Patience time.Duration    // for one step, before it is said to hang; 0 is 10 s
+	Unshare  uintptr          // CLONE_NEW...: each end is in new namespaces, as in a container
 	// Before is called with the process ids of both ends when all steps are
 	// played and the ends still live, to look at them from outside.
 	Before func(pids map[End]int)
@@ -99,7 +100,11 @@ func (p *play) start(name End) error {
 	cmd.Env = append(append(os.Environ(), p.stage.Env...), p.stage.EnvOf[name]...)
 	cmd.Stdin, cmd.Stdout = files[0], files[3]
 	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Cloneflags: p.stage.Unshare}
+	if p.stage.Unshare&syscall.CLONE_NEWUSER != 0 {
+		other := []syscall.SysProcIDMap{{HostID: 1, ContainerID: 0, Size: 1}} // root is not mapped, and looks like nobody
+		cmd.SysProcAttr.UidMappings, cmd.SysProcAttr.GidMappings = other, other
+	}
 	cmd.ExtraFiles = []*os.File{files[4], files[7]}
 	err := cmd.Start()
 	for _, i := range []int{0, 3, 4, 7} {
