@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <netinet/in.h>
 
+#include "clock.h"
 #include "config.h"
 #include "conn.h"
 #include "files.h"
@@ -158,12 +159,13 @@ EXPORT ssize_t recvmsg(int fd, struct msghdr *h, int flags)
 	return received(c, real.recvmsg(fd, h, flags), flags);
 }
 
-EXPORT int recvmmsg(int fd, struct mmsghdr *v, unsigned n, int flags, struct timespec *timeout)
+// On a lane it is so many calls of recvmsg. The time counts after each of them only,
+// as in the kernel.
+static int lane_recvmmsg(struct conn *c, int fd, struct mmsghdr *v, unsigned n, int flags, struct timespec *timeout)
 {
-	HOOK();
-	struct conn *c = files_conn(fd);
-	if (!c)
-		return real.recvmmsg(fd, v, n, flags, timeout);
+	const time_t century = 3000000000; // so that nanoseconds do not overflow
+	time_t s = timeout && timeout->tv_sec < century ? timeout->tv_sec : century;
+	uint64_t end = timeout ? clock_ns() + (uint64_t)s * 1000000000u + (uint64_t)timeout->tv_nsec : 0;
 	int e = 0;
 	socklen_t len = sizeof e;
 	if (!(flags & MSG_ERRQUEUE) && getsockopt(fd, SOL_SOCKET, SO_ERROR, &e, &len) == 0 && e) {
@@ -172,12 +174,41 @@ EXPORT int recvmmsg(int fd, struct mmsghdr *v, unsigned n, int flags, struct tim
 	}
 	unsigned i;
 	for (i = 0; i < n; i++) {
-		ssize_t r = recvmsg(fd, &v[i].msg_hdr, (i ? flags | MSG_DONTWAIT : flags) & ~MSG_WAITFORONE);
+		ssize_t r = recvmsg(fd, &v[i].msg_hdr, flags & ~MSG_WAITFORONE);
+		if (r < 0 && i > 0 && errno != EAGAIN && conn_engaged(c))
+			atomic_store(&c->error, errno); // for the next call
 		if (r < 0)
 			return i ? (int)i : -1;
 		v[i].msg_len = (unsigned)r;
+		if (flags & MSG_WAITFORONE)
+			flags |= MSG_DONTWAIT;
+		uint64_t now = timeout ? clock_ns() : 0;
+		if (timeout)
+			*timeout = (struct timespec){now < end ? (time_t)((end - now) / 1000000000u) : 0,
+						     now < end ? (long)((end - now) % 1000000000u) : 0};
+		if (timeout && now >= end)
+			return (int)i + 1;
 	}
 	return (int)i;
+}
+
+EXPORT int recvmmsg(int fd, struct mmsghdr *v, unsigned n, int flags, struct timespec *timeout)
+{
+	HOOK();
+	struct conn *c = conn_get(fd);
+	if (!c)
+		return real.recvmmsg(fd, v, n, flags, timeout);
+	bool legal = !timeout || (timeout->tv_sec >= 0 && timeout->tv_nsec >= 0 && timeout->tv_nsec < 1000000000);
+	if (legal && conn_enter(c, fd))
+		return (int)done(c, lane_recvmmsg(c, fd, v, n, flags, timeout));
+	if (!legal)
+		atomic_fetch_add(&c->native, 1);
+	int got = real.recvmmsg(fd, v, n, flags, timeout);
+	ssize_t bytes = 0;
+	for (int i = 0; i < got; i++)
+		bytes += v[i].msg_len;
+	received(c, bytes, flags);
+	return got;
 }
 
 EXPORT ssize_t write(int fd, const void *buf, size_t n)
@@ -281,7 +312,7 @@ EXPORT int sendmmsg(int fd, struct mmsghdr *v, unsigned n, int flags)
 	if (!files_conn(fd))
 		return real.sendmmsg(fd, v, n, flags);
 	unsigned i;
-	for (i = 0; i < n; i++) {
+	for (i = 0; i < n && i < IOV_MAX; i++) { // as many as the kernel takes at once
 		ssize_t r = sendmsg(fd, &v[i].msg_hdr, flags);
 		if (r < 0)
 			return i ? (int)i : -1;

@@ -17,7 +17,7 @@
 static const struct word message_flags[] = {
 	{"peek", MSG_PEEK}, {"waitall", MSG_WAITALL}, {"dontwait", MSG_DONTWAIT},
 	{"nosignal", MSG_NOSIGNAL}, {"trunc", MSG_TRUNC}, {"oob", MSG_OOB}, {"more", MSG_MORE},
-	{"ctrunc", MSG_CTRUNC}, {NULL, 0},
+	{"ctrunc", MSG_CTRUNC}, {"waitforone", MSG_WAITFORONE}, {NULL, 0},
 };
 
 unsigned char *filled(unsigned id, uint64_t from, size_t n)
@@ -227,6 +227,25 @@ static void c_readv(struct call *c) // readv|recvmsg|recvmmsg H N,N,... [FLAGS]
 	free(buffer);
 }
 
+static void c_recvmany(struct call *c) // recvmany H N,N,... [FLAGS [MS]]: recvmmsg, a message for each N
+{
+	struct iovec v[8];
+	struct mmsghdr m[8] = {0};
+	unsigned char *buffer;
+	size_t total;
+	int n = vector(arg(c, 2), &buffer, v, 8, &total), fd = fd_of(c, 1);
+	struct timespec t = {number(c, 4) / 1000, number(c, 4) % 1000 * 1000000};
+	for (int i = 0; i < n; i++)
+		m[i].msg_hdr = (struct msghdr){.msg_iov = &v[i], .msg_iovlen = 1};
+	int r = recvmmsg(fd, m, (unsigned)n, (int)mask(arg(c, 3), message_flags), number(c, 4) ? &t : NULL);
+	result(c, r);
+	for (int i = 0; i < r; i++) {
+		say(c, " %u", m[i].msg_len);
+		say_bytes(c, v[i].iov_base, m[i].msg_len);
+	}
+	free(buffer);
+}
+
 static void c_pull(struct call *c) // pull H N CHUNK: blocking, until N bytes, the end or an error
 {
 	size_t n = (size_t)number(c, 2), chunk = (size_t)number(c, 3), at = 0;
@@ -335,6 +354,7 @@ const struct entry byte_calls[] = {
 	{"sendfile", c_sendfile, false}, {"push", c_push, false}, {"fill", c_fill, false},
 	{"read", c_read, false}, {"recv", c_read, false}, {"recvfrom", c_read, false},
 	{"readv", c_readv, false}, {"recvmsg", c_readv, false}, {"recvmmsg", c_readv, false},
+	{"recvmany", c_recvmany, false},
 	{"pull", c_pull, false}, {"drain", c_drain, false}, {"fionread", c_ioctl, false},
 	{"atmark", c_ioctl, false}, {"unsent", c_unsent, false}, {"await", c_await, false},
 	{"ping", c_ping, false}, {"pong", c_pong, false},
