@@ -322,8 +322,10 @@ ssize_t rx_take(struct conn *c, int fd, struct cursor *cur, int flags)
 			return (ssize_t)total;
 		if (none)
 			return failed(c);
-		if (flags & MSG_PEEK && (total = peek(c, fd, cur)) > 0)
+		if (flags & MSG_PEEK && (total = peek(c, fd, cur)) > 0) {
+			c->rx_told = true;
 			return (ssize_t)total;
+		}
 		if (c->rx_mode == MODE_LANE) {
 			if (c->rx_frozen)
 				return -EAGAIN;
@@ -344,6 +346,7 @@ ssize_t rx_take(struct conn *c, int fd, struct cursor *cur, int flags)
 			}
 			if (!c->rx_fin && ask_now(c) && rx_probe(c, fd))
 				continue;
+			c->rx_told = false;
 			if (!c->rx_fin || lane_look(&c->rx) != LOOK_NONE)
 				return c->error ? failed(c) : -EAGAIN;
 			// End or error: the kernel knows.
@@ -437,8 +440,12 @@ uint32_t rx_ready(struct conn *c, int fd)
 		}
 		if (c->rx_frozen)
 			return r;
-		if (lane_look(&c->rx) == LOOK_DATA)
-			return r || enough(c, fd) ? r | EPOLLIN : r;
+		if (lane_look(&c->rx) == LOOK_DATA) {
+			if (!r && !enough(c, fd))
+				return r;
+			c->rx_told = true;
+			return r | EPOLLIN;
+		}
 		if (r & EPOLLIN || !c->rx_fin)
 			return r;
 		if (lane_look(&c->rx) == LOOK_NONE)

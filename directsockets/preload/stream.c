@@ -82,15 +82,15 @@ static ssize_t failed(struct conn *c, size_t done, int e, int flags)
 
 enum { LEAVE_STEPS = 1000 }; // milliseconds that the way back may take
 
-// returning waits while bytes that were on the lane are being sent again by TCP: a
-// look may have told of them, and nothing that was readable gives EAGAIN. False: none.
+// returning waits while bytes that were on the lane are being sent again by TCP, if the
+// program was told of them: nothing that was readable gives EAGAIN. False: none.
 static bool returning(struct conn *c, int fd)
 {
 	bool due = c->rx_frozen, waited = false;
 	for (int i = 0; i < LEAVE_STEPS && due; i++) {
 		if (!take(c, fd, &c->rx_lock))
 			return waited;
-		due = c->rx_frozen && lane_look(&c->rx) == LOOK_DATA;
+		due = c->rx_frozen && c->rx_told && lane_look(&c->rx) == LOOK_DATA;
 		lock_give(&c->rx_lock);
 		if (!due)
 			break;
@@ -375,6 +375,7 @@ int stream_unread(struct conn *c, int fd)
 	if (!lane && (!c->dead || c->reason == REASON_PEER_GONE))
 		real.ioctl(fd, FIONREAD, &n);
 	int posted = (int)lane_available(&c->rx, 1u << 30, true);
+	c->rx_told |= posted > 0;
 	if (!c->rx_frozen)
 		n += posted;
 	else if (n < posted)
