@@ -172,6 +172,8 @@ static bool lookup(int asked, const struct tuple *t, uint64_t *ino, uint32_t *ui
 		return false;
 	struct inet_diag_msg m;
 	memcpy(&m, NLMSG_DATA(&a.h), sizeof m);
+	at = m.idiag_family == AF_INET ? 12 : 0; // of an IPv6 socket the addresses are told as mapped ones
+	size = 16 - at;
 	if (m.id.idiag_sport != t->remote_port || m.id.idiag_dport != t->local_port ||
 	    memcmp(m.id.idiag_src, t->remote + at, size) != 0 || memcmp(m.id.idiag_dst, t->local + at, size) != 0)
 		return false;
