@@ -9,18 +9,13 @@ import (
 
 	"exnet/cmd/dsbench/exn0"
 	"exnet/cmd/dsbench/path"
-	"exnet/cmd/dsbench/report"
 )
 
 // exnCommand is `dsbench exn`.
 type exnCommand struct {
-	Quick  bool     `help:"Shorter runs and a shorter look at idle daemons: a first impression."`
-	JSON   bool     `name:"json" help:"Print one JSON object instead of a table."`
-	Runs   int      `default:"5" placeholder:"N" help:"Runs of each row over each path (5)."`
-	Test   []string `placeholder:"NAME" help:"Only these tests, separated by commas; tcp means tcp-1, tcp-2 and so on."`
-	Check  bool     `help:"Exit with 3 if a target is missed."`
-	Daemon string   `placeholder:"FILE" help:"The program exn-tun (beside dsbench, or in PATH)."`
-	Relay  string   `type:"existingfile" placeholder:"FILE" help:"Another relay to compare ours with, in the test relay. It is started as FILE 1 0 A B, and copies between a TUN tunA that it makes in the network namespace /run/netns/A and tunB in B, both with a virtio header and checksum offload."`
+	measuring
+	Daemon string `placeholder:"FILE" help:"The program exn-tun (beside dsbench, or in PATH)."`
+	Relay  string `type:"existingfile" placeholder:"FILE" help:"Another relay to compare ours with, in the test relay. It is started as FILE 1 0 A B, and copies between a TUN tunA that it makes in the network namespace /run/netns/A and tunB in B, both with a virtio header and checksum offload."`
 }
 
 // Help is the long text of --help.
@@ -45,22 +40,7 @@ func (c *exnCommand) Run(in *invocation) error {
 	if err := plan.Check(); err != nil {
 		return usageError{err}
 	}
-	ctx, stop := interruptible()
-	defer stop()
-
-	r := &report.Report{Machine: report.ThisMachine(append([]string{"dsbench"}, in.args...), nil)}
-	progress := report.NewProgress(in.stderr, plan.Takes())
-	err = plan.Run(ctx, r, progress)
-	progress.End()
-
-	print := r.WriteTable
-	if c.JSON {
-		print = r.WriteJSON
-	}
-	if err := print(in.stdout); err != nil {
-		return fmt.Errorf("print the report: %w", err)
-	}
-	return verdict(r, err, c.Check)
+	return c.run(in, plan, nil)
 }
 
 // findDaemon finds exn-tun: as given, beside this program, or in PATH.

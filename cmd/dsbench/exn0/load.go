@@ -3,7 +3,6 @@ package exn0
 import (
 	"context"
 	"slices"
-	"strings"
 	"time"
 
 	"exnet/cmd/dsbench/measure"
@@ -226,13 +225,10 @@ func Tests() []string {
 	return names
 }
 
-// selects reports whether a name asks for a test: its own or its family's.
-func selects(name, test string) bool { return test == name || strings.HasPrefix(test, name+"-") }
-
 // points are those of the plan.
 func (p Plan) points() []point {
 	return slices.DeleteFunc(points(), func(pt point) bool {
-		return pt.reference == foreign && p.Relay == "" || len(p.Tests) > 0 && !slices.ContainsFunc(p.Tests, func(name string) bool { return selects(name, pt.test) })
+		return pt.reference == foreign && p.Relay == "" || !measure.Chosen(p.Tests, pt.test)
 	})
 }
 

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
+	"exnet/cmd/dsbench/measure"
 	"exnet/cmd/dsbench/report"
 )
 
@@ -23,18 +23,10 @@ type Plan struct {
 
 // Check finds what is impossible in the plan and says what to do instead.
 func (p Plan) Check() error {
-	for _, t := range p.Tests {
-		if !slices.ContainsFunc(Tests(), func(test string) bool { return selects(t, test) }) {
-			return fmt.Errorf("no such test: %q; there are %s", t, strings.Join(Tests(), ", "))
-		}
-	}
 	if p.Relay == "" && slices.Contains(p.Tests, "relay") {
 		return errors.New("the test relay compares with another relay: give its path with --relay")
 	}
-	if p.Runs < 1 {
-		return fmt.Errorf("%d runs give no median: ask for 1 or more, 5 or more for one worth quoting", p.Runs)
-	}
-	return nil
+	return measure.CheckChoice(p.Tests, Tests(), p.Runs)
 }
 
 // watching is how long idle daemons are looked at.

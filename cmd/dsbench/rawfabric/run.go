@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -25,13 +24,8 @@ type Plan struct {
 
 // Check finds what is impossible in the plan and says what to do instead.
 func (p Plan) Check() error {
-	for _, t := range p.Tests {
-		if !slices.ContainsFunc(Tests(), func(test string) bool { return selects(t, test) }) {
-			return fmt.Errorf("no such test: %q; there are %s", t, strings.Join(Tests(), ", "))
-		}
-	}
-	if p.Runs < 1 {
-		return fmt.Errorf("%d runs give no median: ask for 1 or more, 5 or more for one worth quoting", p.Runs)
+	if err := measure.CheckChoice(p.Tests, Tests(), p.Runs); err != nil {
+		return err
 	}
 	if p.Dir != "" {
 		if st, err := os.Stat(p.Dir); err != nil {
@@ -42,9 +36,6 @@ func (p Plan) Check() error {
 	}
 	return nil
 }
-
-// selects reports whether a name asks for a test: its own or its family's.
-func selects(name, test string) bool { return test == name || strings.HasPrefix(test, name+"-") }
 
 // length is how long one run takes. A fifth of a second spans many scheduler
 // ticks and preemptions of 10 ms.

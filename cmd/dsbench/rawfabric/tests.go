@@ -59,12 +59,7 @@ func buffers(size int) int {
 // project for its fabric/shm.
 func (p Plan) points() []point {
 	all := slices.Concat(p.velo(), p.rma(), p.wake(), p.costs())
-	if len(p.Tests) == 0 {
-		return all
-	}
-	return slices.DeleteFunc(all, func(pt point) bool {
-		return !slices.ContainsFunc(p.Tests, func(name string) bool { return selects(name, pt.test) })
-	})
+	return slices.DeleteFunc(all, func(pt point) bool { return !measure.Chosen(p.Tests, pt.test) })
 }
 
 // comparison completes a point that is compared with a reference.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -108,7 +109,7 @@ func (s *stream) move(warm, length time.Duration) (sample measure.Sample, err er
 		}
 		if counting && !over && !now.Before(end) {
 			over = true
-			sample.Rate = float64(received-before) / now.Sub(since).Seconds()
+			sample.Rate = perSecond(received-before, now.Sub(since))
 		}
 		moved := int64(0)
 		for i := range s.flows {
@@ -137,11 +138,24 @@ func (s *stream) move(warm, length time.Duration) (sample measure.Sample, err er
 			return sample, fmt.Errorf("traffic: nothing moved between %v and %v for %v", s.here, s.there, giveUp)
 		}
 	}
-	if !over && received > before { // the sender's clock was a little ahead
-		sample.Rate = float64(received-before) / time.Since(since).Seconds()
+	if counting && !over && received > before { // the sender's clock was a little ahead
+		sample.Rate = perSecond(received-before, time.Since(since))
 	}
 	sample.Bytes = received
+	receives := slices.ContainsFunc(s.flows, func(f flow) bool { return !f.sends })
+	if receives && sample.Rate == 0 {
+		return sample, fmt.Errorf("traffic: nothing arrived from %v in the %v that count", s.there, length)
+	}
 	return sample, nil
+}
+
+// perSecond is a rate; 0 where no time has passed, as when a half that was held up
+// sees the beginning and the end of what counts at once.
+func perSecond(n int64, d time.Duration) float64 {
+	if d <= 0 {
+		return 0
+	}
+	return float64(n) / d.Seconds()
 }
 
 // wait sleeps until a connection is ready, and tells the time.

@@ -3,8 +3,11 @@ package traffic
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"exnet/cmd/dsbench/measure"
 )
 
 // A stream notices a byte that is wrong, lost or doubled where it looks.
@@ -53,5 +56,26 @@ func TestPattern(t *testing.T) {
 			t.Fatalf("the 16 bytes at %d are those at %d", at, was)
 		}
 		seen[k] = at
+	}
+}
+
+// A stream over which nothing comes while it counts is an error, not a rate: time
+// without bytes, and bytes without time.
+func TestNothingArrives(t *testing.T) {
+	if r := perSecond(0, 0); r != 0 {
+		t.Errorf("nothing in no time is %v", r)
+	}
+	if r := perSecond(100, time.Second/2); r != 200 {
+		t.Errorf("100 in half a second are %v", r)
+	}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(pair[1])
+	unix.Close(pair[0]) // it ends at once
+	s := &stream{end: &end{site: &measure.Site{}}, buf: make([]byte, block), flows: []flow{{fd: pair[1]}}}
+	if sample, err := s.move(0, 0); err == nil || !strings.Contains(err.Error(), "nothing arrived") {
+		t.Errorf("%+v, %v", sample, err)
 	}
 }

@@ -73,28 +73,12 @@ func Tests(g Group) []string {
 
 // Check finds what is impossible in the plan and says what to do instead.
 func (p Plan) Check() error {
-	for _, name := range p.Tests {
-		if !slices.ContainsFunc(Tests(p.Group), func(test string) bool { return selects(name, test) }) {
-			return fmt.Errorf("no such test: %q; there are %s", name, strings.Join(Tests(p.Group), ", "))
-		}
-	}
-	if p.Runs < 1 {
-		return fmt.Errorf("%d runs give no median: ask for 1 or more, 5 or more for one worth quoting", p.Runs)
-	}
-	return nil
+	return measure.CheckChoice(p.Tests, Tests(p.Group), p.Runs)
 }
-
-// selects reports whether a name asks for a test: its own or its family's.
-func selects(name, test string) bool { return test == name || strings.HasPrefix(test, name+"-") }
 
 func (p Plan) tests() []test {
 	all := map[Group]func(Plan) []test{Library: Plan.libraryTests, Programs: Plan.programTests}[p.Group](p)
-	if len(p.Tests) == 0 {
-		return all
-	}
-	return slices.DeleteFunc(all, func(t test) bool {
-		return !slices.ContainsFunc(p.Tests, func(name string) bool { return selects(name, t.name) })
-	})
+	return slices.DeleteFunc(all, func(t test) bool { return !measure.Chosen(p.Tests, t.name) })
 }
 
 // seconds is how long a run takes, beside starting the programs.

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"exnet/cmd/dsbench/measure"
+	"exnet/cmd/dsbench/report"
+)
+
+// measuring are the flags of every command that measures.
+type measuring struct {
+	Quick bool     `help:"Shorter runs: a first impression."`
+	JSON  bool     `name:"json" help:"Print one JSON object instead of a table."`
+	Runs  int      `default:"5" placeholder:"N" help:"Runs of each row, each right after one of its reference (5)."`
+	Test  []string `placeholder:"NAME" help:"Only these tests, separated by commas; a name asks for its family, too: rma for rma-put, rma-get and so on."`
+	Check bool     `help:"Exit with 3 if a target is missed."`
+}
+
+// pinning is the flag of those that pin processes.
+type pinning struct {
+	CPUs []int `name:"cpus" placeholder:"A,B" help:"Two CPUs, for what is pinned (the first two this process may use)."`
+}
+
+// A plan is what a command measures, known to be possible.
+type plan interface {
+	Takes() time.Duration
+	Run(ctx context.Context, r *report.Report, progress *report.Progress) error
+}
+
+// run measures and prints; pinned is where, if that is the same for all rows.
+func (m *measuring) run(in *invocation, p plan, pinned []int) error {
+	ctx, stop := interruptible()
+	defer stop()
+	r := &report.Report{Machine: report.ThisMachine(append([]string{"dsbench"}, in.args...), pinned)}
+	progress := report.NewProgress(in.stderr, p.Takes())
+	interrupted := p.Run(ctx, r, progress)
+	progress.End()
+
+	print := r.WriteTable
+	if m.JSON {
+		print = r.WriteJSON
+	}
+	if err := print(in.stdout); err != nil {
+		return fmt.Errorf("print the report: %w", err)
+	}
+	return verdict(r, interrupted, m.Check)
+}
+
+// twoCPUs returns the CPUs for the two processes: the given ones, or the first
+// two there are.
+func twoCPUs(given []int) (lead, follow int, err error) {
+	usable, err := measure.CPUs()
+	if err != nil {
+		return 0, 0, err
+	}
+	const twoNeeded = "two processes that poll need a CPU each"
+	switch {
+	case len(usable) < 2:
+		return 0, 0, fmt.Errorf("%s, and this one may only use %s: widen its affinity (taskset -c) or its cpuset", twoNeeded, measure.FormatCPUs(usable))
+	case len(given) == 0:
+		return usable[0], usable[1], nil
+	case len(given) != 2 || given[0] == given[1]:
+		return 0, 0, fmt.Errorf("%s: name two different ones, as in --cpus %d,%d", twoNeeded, usable[0], usable[1])
+	}
+	for _, cpu := range given {
+		if !slices.Contains(usable, cpu) {
+			return 0, 0, fmt.Errorf("CPU %d is not there or not allowed: choose two of %s with --cpus", cpu, measure.FormatCPUs(usable))
+		}
+	}
+	return given[0], given[1], nil
+}
