@@ -63,4 +63,4 @@ bin/libextds.so: $(preload) $(wildcard directsockets/preload/*.h)
 # What the demonstration sends over all paths.
 bin/pump: directsockets/preload/pump/pump.c
 	@mkdir -p $(@D)
-	$(CC) -std=c11 -Wall -Wextra -Werror $(CFLAGS) -o $@ $<
+	$(CC) -std=c11 -Wall -Wextra -Werror -pthread $(CFLAGS) -o $@ $<
