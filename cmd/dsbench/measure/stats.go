@@ -14,8 +14,12 @@ func Spread(xs []float64) float64 {
 	if m == 0 {
 		return 0
 	}
-	return (quantile(xs, 0.75) - quantile(xs, 0.25)) / m
+	low, high := Quartiles(xs)
+	return (high - low) / m
 }
+
+// Quartiles returns between what the middle half of xs lies.
+func Quartiles(xs []float64) (low, high float64) { return quantile(xs, 0.25), quantile(xs, 0.75) }
 
 // Ratios returns subject/reference pair by pair: value against the value
 // that was measured beside it.

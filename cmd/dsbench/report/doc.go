@@ -1,16 +1,19 @@
 // Package report is what every dsbench command prints: rows and a description
-// of the machine, as a table for people or as JSON for programs.
+// of the machine, as a table for people or as JSON for programs; and how two of
+// them compare.
 //
 // # Schema
 //
-// `dsbench … --json` prints one JSON object:
+// `dsbench … --json` prints one JSON object, which is results.json of a report's
+// directory, too:
 //
-//	{"rows": [row…], "machine": {…}}
+//	{"schema": 1, "rows": [row…], "machine": {…}}
 //
-// and, only if something went wrong, also
+// and, only if there is something to say, also
 //
 //	"partial":  true                                 interrupted or failed: rows are missing
 //	"failures": [{"test": "rma-put", "error": "…"}]  why
+//	"skipped":  [{"what": "exn0", "why": "…"}]       what cannot be measured here, and the remedy
 //
 // A row is one point of a measurement. Its first eight fields are always there:
 //
@@ -26,13 +29,17 @@
 //
 // and the others if they apply:
 //
-//	reference_runs  [number…]  reference_runs[i] was made right before runs[i]
+//	reference_runs  [number…]  reference_runs[i] was made beside runs[i], in the same round
+//	quartiles       [low, high] between which the middle half of runs lies, from 2 runs on
+//	percentiles     object     of the single operations of all runs, in unit: {"p50": number,
+//	                           "p90", "p99", "p99.9", "max"}
 //	what            string     what value is exactly: "half of a round trip, …"
 //	against         string     what the reference is
 //	note            string     what to know about this row
 //	interval        [low, high] in which the ratio of the pairs lies in 95 of 100 cases,
 //	                           from 10 pairs on
-//	disturbed       integer    so many of the runs had to share their CPU with other programs
+//	disturbed       integer    so many of the runs had to share their CPU with other programs, or
+//	                           had a slower one, also when they were made again: the row is noisy
 //	core_to_core    number     ns from one CPU to the other before the runs: half of a round
 //	                           trip of a cache line. Virtual CPUs wander, and with them
 //	                           everything that polls

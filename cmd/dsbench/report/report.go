@@ -10,16 +10,52 @@ import (
 
 // A Report is what a command found out.
 type Report struct {
+	Schema   int       `json:"schema"`
 	Rows     []Row     `json:"rows"`
 	Machine  Machine   `json:"machine"`
 	Partial  bool      `json:"partial,omitempty"`
 	Failures []Failure `json:"failures,omitempty"`
+	Skipped  []Skip    `json:"skipped,omitempty"`
 }
+
+// Schema is the number of the schema of the package comment. It changes when
+// what reads the old one would misread the new.
+const Schema = 1
 
 // A Failure is a test that gave no row.
 type Failure struct {
 	Test  string `json:"test"`
 	Error string `json:"error"`
+}
+
+// A Skip is what this machine does not allow to measure.
+type Skip struct {
+	What string `json:"what"`
+	Why  string `json:"why"`
+}
+
+// Skip records that something is left out.
+func (r *Report) Skip(what string, why error) {
+	r.Skipped = append(r.Skipped, Skip{what, why.Error()})
+}
+
+// Percentiles are of the single operations of a row, in its unit.
+type Percentiles struct {
+	P50  float64 `json:"p50"`
+	P90  float64 `json:"p90"`
+	P99  float64 `json:"p99"`
+	P999 float64 `json:"p99.9"`
+	Max  float64 `json:"max"`
+}
+
+// PercentilesOf are those of a histogram of times in ns, each multiplied by scale.
+// There are none of nothing.
+func PercentilesOf(h *measure.Histogram, scale float64) *Percentiles {
+	if h.Count() == 0 {
+		return nil
+	}
+	at := func(q float64) float64 { return h.Quantile(q) * scale }
+	return &Percentiles{at(0.5), at(0.9), at(0.99), at(0.999), at(1)}
 }
 
 // A Row is one point of a measurement; the package comment says more.
@@ -33,15 +69,17 @@ type Row struct {
 	Ratio     *float64  `json:"ratio"`
 	Runs      []float64 `json:"runs"`
 
-	ReferenceRuns []float64 `json:"reference_runs,omitempty"`
-	What          string    `json:"what,omitempty"`
-	Against       string    `json:"against,omitempty"`
-	Note          string    `json:"note,omitempty"`
-	Disturbed     int       `json:"disturbed,omitempty"`
-	CoreToCore    float64   `json:"core_to_core,omitempty"`
-	Interval      []float64 `json:"interval,omitempty"`
-	Target        *Target   `json:"target,omitempty"`
-	Met           *bool     `json:"met,omitempty"`
+	ReferenceRuns []float64    `json:"reference_runs,omitempty"`
+	Quartiles     []float64    `json:"quartiles,omitempty"`
+	Percentiles   *Percentiles `json:"percentiles,omitempty"`
+	What          string       `json:"what,omitempty"`
+	Against       string       `json:"against,omitempty"`
+	Note          string       `json:"note,omitempty"`
+	Disturbed     int          `json:"disturbed,omitempty"`
+	CoreToCore    float64      `json:"core_to_core,omitempty"`
+	Interval      []float64    `json:"interval,omitempty"`
+	Target        *Target      `json:"target,omitempty"`
+	Met           *bool        `json:"met,omitempty"`
 }
 
 // A Target is a bound of a row's value or ratio. One of the bounds is set.
@@ -73,6 +111,10 @@ func AtMost(q Quantity, bound float64) *Target { return &Target{Of: q, AtMost: &
 // Finish computes what follows from r's runs and target.
 func (r Row) Finish() Row {
 	r.Value = measure.Median(r.Runs)
+	if len(r.Runs) > 1 {
+		low, high := measure.Quartiles(r.Runs)
+		r.Quartiles = []float64{low, high}
+	}
 	if r.ReferenceRuns != nil {
 		reference := measure.Median(r.ReferenceRuns)
 		ratio := measure.Median(measure.Ratios(r.ReferenceRuns, r.Runs))
@@ -126,11 +168,25 @@ func (r *Report) Fail(test string, err error) {
 	r.Failures = append(r.Failures, Failure{test, err.Error()})
 }
 
+// Read reads and checks what WriteJSON wrote.
+func Read(rd io.Reader) (*Report, error) {
+	data, err := io.ReadAll(rd)
+	if err != nil {
+		return nil, fmt.Errorf("report: %w", err)
+	}
+	if err := Validate(data); err != nil {
+		return nil, err
+	}
+	r := new(Report)
+	return r, json.Unmarshal(data, r)
+}
+
 // WriteJSON writes the object of the package comment.
 func (r *Report) WriteJSON(w io.Writer) error {
 	if r.Rows == nil {
 		r.Rows = []Row{} // [], not null
 	}
+	r.Schema = Schema
 	b, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return fmt.Errorf("report: %w", err) // a NaN or infinity

@@ -37,10 +37,13 @@ func sample() *Report {
 				ReferenceRuns: []float64{17.5e9, 17.5e9}, What: "PUT by one side", CoreToCore: 271.4},
 			{Test: "idle", Path: "shm", Unit: PercentOfCPU, Runs: []float64{0.012}, Target: AtMost(Value, 0.1),
 				Note: "something to know"},
+			{Test: "rr", Path: "tcp", Size: 64, Unit: Nanoseconds, Runs: []float64{24e3, 25e3, 26e3},
+				Percentiles: &Percentiles{25e3, 26e3, 30e3, 40e3, 1e6}, What: "half of a round trip"},
 			{Test: "memory-new", Path: "shm", Unit: Bytes, Runs: []float64{40960}, Target: AtMost(Value, 65536)},
 			{Test: "alloc-put", Path: "shm", Size: 4096, Unit: ObjectsPerOp, Runs: []float64{0}, Target: AtMost(Value, 0)},
 		},
 	}
+	r.Skip("exn0", errors.New("needs root: run it with sudo"))
 	for i, row := range r.Rows {
 		r.Rows[i] = row.Finish()
 	}
@@ -127,6 +130,9 @@ func TestValidateRefuses(t *testing.T) {
 	}
 	for name, spoil := range map[string]func(r *Report){
 		"no test":                   func(r *Report) { r.Rows[0].Test = "" },
+		"quartiles off its runs":    func(r *Report) { r.Rows[0].Quartiles[0]++ },
+		"percentiles that go down":  func(r *Report) { r.Rows[5].Percentiles.P90 = 1 },
+		"of a later schema":         func(r *Report) { r.Schema = Schema + 1 },
 		"unknown unit":              func(r *Report) { r.Rows[0].Unit = "furlong" },
 		"negative size":             func(r *Report) { r.Rows[0].Size = -1 },
 		"no runs":                   func(r *Report) { r.Rows[0].Runs = nil },

@@ -179,6 +179,9 @@ func (r *Report) verdict(b *strings.Builder) {
 		}
 		fmt.Fprintln(b)
 	}
+	for _, s := range r.Skipped {
+		fmt.Fprintf(b, "\nnot measured: %s: %s\n", s.What, s.Why)
+	}
 	for _, f := range r.Failures {
 		fmt.Fprintf(b, "\nFAILED %s: %s\n", f.Test, f.Error)
 	}

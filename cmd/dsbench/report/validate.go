@@ -17,11 +17,15 @@ var always = []string{"test", "path", "size", "value", "unit", "reference", "rat
 // comment, and that its numbers agree with each other.
 func Validate(data []byte) error {
 	var raw struct {
+		Schema  int                          `json:"schema"`
 		Rows    []map[string]json.RawMessage `json:"rows"`
 		Machine map[string]json.RawMessage   `json:"machine"`
 	}
 	if err := json.Unmarshal(data, &raw); err != nil {
 		return fmt.Errorf("report: not the JSON object of a report: %w", err)
+	}
+	if raw.Schema > Schema {
+		return fmt.Errorf("report: of schema %d, and this program knows up to %d: use the dsbench that wrote it", raw.Schema, Schema)
 	}
 	if raw.Rows == nil || raw.Machine == nil {
 		return errors.New(`report: "rows" or "machine" is missing`)
@@ -72,6 +76,12 @@ func (r Row) validate() error {
 	}
 	if r.Ratio != nil && (!near(*r.Reference, *want.Reference) || !near(*r.Ratio, *want.Ratio)) {
 		return fmt.Errorf("reference %v or ratio %v does not follow from the runs", *r.Reference, *r.Ratio)
+	}
+	if p := r.Percentiles; p != nil && !slices.IsSorted([]float64{p.P50, p.P90, p.P99, p.P999, p.Max}) {
+		return errors.New("percentiles that do not go up")
+	}
+	if r.Quartiles != nil && !slices.EqualFunc(r.Quartiles, want.Quartiles, near) { // older reports have none
+		return fmt.Errorf("quartiles %v do not follow from the runs: want %v", r.Quartiles, want.Quartiles)
 	}
 	if !slices.EqualFunc(r.Interval, want.Interval, near) {
 		return fmt.Errorf("interval %v does not follow from the runs: want %v", r.Interval, want.Interval)
