@@ -5,6 +5,7 @@
 //	dsbench exn           the interface exn0 against a relay between TUNs and veth
 //	dsbench ds --preload  the preloaded library against the kernel's TCP
 //	dsbench apps          servers and their clients with it and without
+//	dsbench compare A B   which rows of two reports differ beyond their noise
 //
 // Every command prints a table, or with --json one object whose schema is in
 // package report, on standard output; what goes wrong, and on a terminal the
@@ -16,6 +17,7 @@
 //	1    something failed: a process died, data was wrong; the report is partial
 //	2    a bad or impossible option; nothing was measured
 //	3    measured, a target was missed, and --check was given
+//	4    compared, and something became worse
 //	130  interrupted; the report is partial (other signals: 128 + their number)
 //
 // # Adding a command
@@ -50,19 +52,21 @@ const (
 	exitFailed = 1
 	exitUsage  = 2
 	exitMissed = 3
+	exitWorse  = 4
 	exitSignal = 128 // plus its number
 )
 
-const exitHelp = `Exit codes: 0 measured, 1 failed (partial report), 2 bad or impossible option, 3 a target was missed (with --check), 130 interrupted (partial report).`
+const exitHelp = `Exit codes: 0 measured, 1 failed (partial report), 2 bad or impossible option, 3 a target was missed (with --check), 4 worse (compare), 130 interrupted (partial report).`
 
 // commands is the command line.
 type commands struct {
-	Fabric fabricCommand `cmd:"" help:"Measure VELO and RMA in shared memory against bare shared memory."`
-	Exn    exnCommand    `cmd:"" help:"Measure the interface exn0 against a relay between TUNs and a veth pair."`
-	DS     dsCommand     `cmd:"" name:"ds" help:"Measure the library that moves TCP connections to shared memory."`
-	Apps   appsCommand   `cmd:"" help:"Measure real servers and clients with that library and without."`
-	Peer   peerCommand   `cmd:"" hidden:"" help:"One of the two processes that are measured; started by dsbench itself."`
-	Relay  relayCommand  `cmd:"" hidden:"" help:"The relay of the reference; started by dsbench itself."`
+	Fabric  fabricCommand  `cmd:"" help:"Measure VELO and RMA in shared memory against bare shared memory."`
+	Exn     exnCommand     `cmd:"" help:"Measure the interface exn0 against a relay between TUNs and a veth pair."`
+	DS      dsCommand      `cmd:"" name:"ds" help:"Measure the library that moves TCP connections to shared memory."`
+	Apps    appsCommand    `cmd:"" help:"Measure real servers and clients with that library and without."`
+	Compare compareCommand `cmd:"" help:"Show what differs between two reports beyond their noise."`
+	Peer    peerCommand    `cmd:"" hidden:"" help:"One of the two processes that are measured; started by dsbench itself."`
+	Relay   relayCommand   `cmd:"" hidden:"" help:"The relay of the reference; started by dsbench itself."`
 }
 
 // contenders are all that can be measured in a peer process.
@@ -122,6 +126,9 @@ func (e usageError) Unwrap() error { return e.error }
 // errMissed says that a target was missed; the table has said which.
 var errMissed = errors.New("a target was missed")
 
+// errWorse says that a row of a comparison became worse; the table has said which.
+var errWorse = errors.New("something became worse")
+
 // verdict is what a command ends with: interrupted is why it was cut short.
 func verdict(r *report.Report, interrupted error, check bool) error {
 	switch {
@@ -154,6 +161,8 @@ func complain(stderr io.Writer, err error) int {
 		return exitUsage
 	case errors.Is(err, errMissed):
 		return exitMissed
+	case errors.Is(err, errWorse):
+		return exitWorse
 	case errors.As(err, &by):
 		return exitSignal + int(by.Signal)
 	}

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"exnet/cmd/dsbench/report"
+)
+
+// compareCommand is `dsbench compare`.
+type compareCommand struct {
+	Before string `arg:"" help:"The results.json, or output of --json, to compare with."`
+	After  string `arg:"" help:"The one that is compared."`
+	JSON   bool   `name:"json" help:"Print one JSON object instead of a table."`
+	All    bool   `help:"Show also what did not change."`
+}
+
+// Help is the long text of --help.
+func (*compareCommand) Help() string {
+	return "Shows which rows differ by more than the noise of their own runs: those of which chance explains the difference in less than one case of " +
+		"a hundred (an exact Mann-Whitney test of the runs). Ratios to a reference are compared where there are some, since whatever slows the machine down " +
+		"slows the reference too; else values are, which say something only on the same quiet machine. It takes five runs or more in either report.\n\n" +
+		"Exit code 4 if something became worse. " + exitHelp
+}
+
+// Run compares and prints.
+func (c *compareCommand) Run(in *invocation) error {
+	before, err := read(c.Before)
+	if err != nil {
+		return usageError{err}
+	}
+	after, err := read(c.After)
+	if err != nil {
+		return usageError{err}
+	}
+	compared := report.Compare(before, after)
+	if len(compared.Changes) == 0 {
+		return usageError{fmt.Errorf("%s and %s have no row in common: compare reports of the same command", c.Before, c.After)}
+	}
+	if c.JSON {
+		err = compared.WriteJSON(in.stdout)
+	} else {
+		err = compared.WriteTable(in.stdout, c.All)
+	}
+	if err != nil {
+		return fmt.Errorf("print the comparison: %w", err)
+	}
+	if compared.Count(report.Worse) > 0 {
+		return errWorse
+	}
+	return nil
+}
+
+func read(name string) (*report.Report, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("%w; give the results.json of a report, or what --json printed", err)
+	}
+	defer f.Close()
+	r, err := report.Read(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return r, nil
+}

@@ -1,0 +1,191 @@
+package report
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"exnet/cmd/dsbench/measure"
+)
+
+// A Comparison is what changed from one report to another, row by row.
+//
+// What is compared of a row is the ratio to its reference, if both have one: that was
+// measured beside it, and what slows the machine down slows both. Else it is the value.
+// A row has changed if chance explains that in less than one case of a hundred
+// ([measure.Shift]); no percentage is fixed.
+type Comparison struct {
+	Changes []Change `json:"changes"`
+	Gone    []string `json:"gone,omitempty"` // rows that the second report lacks
+	New     []string `json:"new,omitempty"`  // that the first lacks
+
+	// Elsewhere says in what the machines differ: then values tell of those.
+	Elsewhere []string `json:"elsewhere,omitempty"`
+}
+
+// A Change is how one row differs.
+type Change struct {
+	Test    string    `json:"test"`
+	Path    string    `json:"path"`
+	Size    int       `json:"size"`
+	Unit    Unit      `json:"unit"`
+	Of      Quantity  `json:"of"` // what was compared: value or ratio
+	Before  float64   `json:"before"`
+	After   float64   `json:"after"`
+	Factor  float64   `json:"factor,omitempty"`  // after to before
+	Between []float64 `json:"between,omitempty"` // where the factor lies in 99 of 100 cases
+	Verdict Verdict   `json:"verdict"`
+	Noisy   bool      `json:"noisy,omitempty"` // runs of either were disturbed
+}
+
+// A Verdict is what a Change comes to.
+type Verdict string
+
+// The verdicts.
+const (
+	Better  Verdict = "better"
+	Worse   Verdict = "worse"
+	Same    Verdict = "same"    // no more than noise
+	Unknown Verdict = "unknown" // too few runs to tell: 5 and 5 are needed
+)
+
+// Compare compares two reports.
+func Compare(before, after *Report) *Comparison {
+	c := &Comparison{Changes: []Change{}, Elsewhere: elsewhere(before.Machine, after.Machine)}
+	for _, a := range before.Rows {
+		i := slices.IndexFunc(after.Rows, a.samePoint)
+		if i < 0 {
+			c.Gone = append(c.Gone, a.point())
+			continue
+		}
+		c.Changes = append(c.Changes, change(a, after.Rows[i]))
+	}
+	for _, b := range after.Rows {
+		if !slices.ContainsFunc(before.Rows, b.samePoint) {
+			c.New = append(c.New, b.point())
+		}
+	}
+	return c
+}
+
+func (r Row) samePoint(o Row) bool {
+	return r.Test == o.Test && r.Path == o.Path && r.Size == o.Size && r.Unit == o.Unit && r.Against == o.Against
+}
+
+func (r Row) point() string { return strings.TrimSpace(r.name() + " " + r.Path) }
+
+func change(before, after Row) Change {
+	c := Change{Test: after.Test, Path: after.Path, Size: after.Size, Unit: after.Unit, Of: Value,
+		Before: before.Value, After: after.Value, Verdict: Unknown, Noisy: before.Disturbed+after.Disturbed > 0}
+	was, is := before.Runs, after.Runs
+	if before.Ratio != nil && after.Ratio != nil {
+		c.Of, c.Before, c.After = Ratio, *before.Ratio, *after.Ratio
+		was, is = measure.Ratios(before.ReferenceRuns, before.Runs), measure.Ratios(after.ReferenceRuns, after.Runs)
+	}
+	factor, low, high, ok := measure.Shift(was, is)
+	c.Factor = factor
+	if !ok {
+		return c
+	}
+	c.Between = []float64{low, high}
+	switch {
+	case low <= 1 && high >= 1:
+		c.Verdict = Same
+	case (low > 1) == after.Unit.lowerIsBetter():
+		c.Verdict = Worse
+	default:
+		c.Verdict = Better
+	}
+	return c
+}
+
+// lowerIsBetter is about what costs; the other units are of what is gained.
+func (u Unit) lowerIsBetter() bool {
+	switch u {
+	case Nanoseconds, PercentOfCPU, Bytes, ObjectsPerOp, CallsPerOp:
+		return true
+	}
+	return false
+}
+
+func elsewhere(a, b Machine) (differences []string) {
+	for _, d := range []struct{ what, before, after string }{
+		{"CPU", a.CPU, b.CPU}, {"number of CPUs", fmt.Sprint(a.CPUs), fmt.Sprint(b.CPUs)},
+		{"kernel", a.Kernel, b.Kernel}, {"architecture", a.Arch, b.Arch},
+	} {
+		if d.before != d.after {
+			differences = append(differences, fmt.Sprintf("%s: %s, then %s", d.what, d.before, d.after))
+		}
+	}
+	return differences
+}
+
+// Count is how many rows came to a verdict.
+func (c *Comparison) Count(v Verdict) (n int) {
+	for _, ch := range c.Changes {
+		if ch.Verdict == v {
+			n++
+		}
+	}
+	return n
+}
+
+// WriteJSON writes the comparison for programs.
+func (c *Comparison) WriteJSON(w io.Writer) error {
+	b, err := json.MarshalIndent(c, "", "  ")
+	if err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	_, err = w.Write(append(b, '\n'))
+	return err
+}
+
+// WriteTable writes the comparison for people: the rows that changed, or all of them.
+func (c *Comparison) WriteTable(w io.Writer, all bool) error {
+	var b strings.Builder
+	lines := [][]string{{"TEST", "PATH", "SIZE", "BEFORE", "", "AFTER", "FACTOR", "", "IN 99 OF 100", ""}}
+	for _, ch := range c.Changes {
+		if all || ch.Verdict == Better || ch.Verdict == Worse {
+			lines = append(lines, ch.cells())
+		}
+	}
+	if len(lines) > 1 {
+		writeAligned(&b, lines)
+		fmt.Fprintf(&b, "\n× is a ratio to the reference that was measured beside it.\n")
+	}
+	fmt.Fprintf(&b, "%d better, %d worse, %d the same within their noise", c.Count(Better), c.Count(Worse), c.Count(Same))
+	if n := c.Count(Unknown); n > 0 {
+		fmt.Fprintf(&b, ", %d with too few runs to tell (5 are needed in either report)", n)
+	}
+	fmt.Fprintln(&b, ".")
+	for _, list := range []struct {
+		what  string
+		names []string
+	}{{"only in the first report", c.Gone}, {"only in the second report", c.New}, {"measured elsewhere, where values differ anyhow", c.Elsewhere}} {
+		if len(list.names) > 0 {
+			fmt.Fprintf(&b, "%s: %s\n", list.what, strings.Join(list.names, "; "))
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func (ch Change) cells() []string {
+	number := ch.Unit.Format
+	if ch.Of == Ratio {
+		number = times
+	}
+	line := []string{ch.Test, ch.Path, FormatSize(ch.Size), number(ch.Before), "", number(ch.After), "", "", "", string(ch.Verdict)}
+	if ch.Factor > 0 {
+		line[6] = fmt.Sprintf("%.3f", ch.Factor)
+	}
+	if len(ch.Between) == 2 {
+		line[8] = fmt.Sprintf("%.3f … %.3f", ch.Between[0], ch.Between[1])
+	}
+	if ch.Noisy {
+		line[9] += " (noisy)"
+	}
+	return line
+}
