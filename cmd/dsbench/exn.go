@@ -1,10 +1,6 @@
 package main
 
 import (
-	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 
 	"exnet/cmd/dsbench/exn0"
@@ -28,7 +24,7 @@ func (*exnCommand) Help() string {
 
 // Run measures and prints.
 func (c *exnCommand) Run(in *invocation) error {
-	daemon, err := findDaemon(c.Daemon)
+	daemon, err := findProgram("exn-tun", c.Daemon)
 	if err != nil {
 		return usageError{err}
 	}
@@ -41,32 +37,6 @@ func (c *exnCommand) Run(in *invocation) error {
 		return usageError{err}
 	}
 	return c.run(in, plan, nil)
-}
-
-// findDaemon finds exn-tun: as given, beside this program, or in PATH.
-func findDaemon(given string) (string, error) {
-	const name = "exn-tun"
-	if given != "" {
-		if _, err := os.Stat(given); err != nil {
-			return "", fmt.Errorf("the program exn-tun: %w; give its path with --daemon", err)
-		}
-		return filepath.Abs(given)
-	}
-	if self, err := os.Executable(); err == nil {
-		if beside := filepath.Join(filepath.Dir(self), name); isFile(beside) {
-			return beside, nil
-		}
-	}
-	found, err := exec.LookPath(name)
-	if err != nil {
-		return "", fmt.Errorf("no program exn-tun beside this one or in PATH: run make, or give its path with --daemon")
-	}
-	return found, nil
-}
-
-func isFile(path string) bool {
-	st, err := os.Stat(path)
-	return err == nil && st.Mode().IsRegular()
 }
 
 // relayCommand is the hidden command that path.Relay runs.

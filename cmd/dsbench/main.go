@@ -1,6 +1,7 @@
 // Command dsbench measures what exnet gains, on the machine it runs on, beside
 // what it replaces.
 //
+//	dsbench               every path between two programs, for about two minutes
 //	dsbench fabric        VELO and RMA in shared memory against bare shared memory
 //	dsbench exn           the interface exn0 against a relay between TUNs and veth
 //	dsbench ds --preload  the preloaded library against the kernel's TCP
@@ -60,13 +61,14 @@ const exitHelp = `Exit codes: 0 measured, 1 failed (partial report), 2 bad or im
 
 // commands is the command line.
 type commands struct {
-	Fabric  fabricCommand  `cmd:"" help:"Measure VELO and RMA in shared memory against bare shared memory."`
-	Exn     exnCommand     `cmd:"" help:"Measure the interface exn0 against a relay between TUNs and a veth pair."`
-	DS      dsCommand      `cmd:"" name:"ds" help:"Measure the library that moves TCP connections to shared memory."`
-	Apps    appsCommand    `cmd:"" help:"Measure real servers and clients with that library and without."`
-	Compare compareCommand `cmd:"" help:"Show what differs between two reports beyond their noise."`
-	Peer    peerCommand    `cmd:"" hidden:"" help:"One of the two processes that are measured; started by dsbench itself."`
-	Relay   relayCommand   `cmd:"" hidden:"" help:"The relay of the reference; started by dsbench itself."`
+	Standard standardCommand `cmd:"" default:"withargs" help:"Compare all paths for about two minutes (the default)."`
+	Fabric   fabricCommand   `cmd:"" help:"Measure VELO and RMA in shared memory against bare shared memory."`
+	Exn      exnCommand      `cmd:"" help:"Measure the interface exn0 against a relay between TUNs and a veth pair."`
+	DS       dsCommand       `cmd:"" name:"ds" help:"Measure the library that moves TCP connections to shared memory."`
+	Apps     appsCommand     `cmd:"" help:"Measure real servers and clients with that library and without."`
+	Compare  compareCommand  `cmd:"" help:"Show what differs between two reports beyond their noise."`
+	Peer     peerCommand     `cmd:"" hidden:"" help:"One of the two processes that are measured; started by dsbench itself."`
+	Relay    relayCommand    `cmd:"" hidden:"" help:"The relay of the reference; started by dsbench itself."`
 }
 
 // contenders are all that can be measured in a peer process.
@@ -107,9 +109,6 @@ func run(args []string, stdout, stderr io.Writer) (code int) {
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
 	if err != nil {
 		return complain(stderr, err)
-	}
-	if len(args) == 0 {
-		args = []string{"--help"}
 	}
 	ctx, err := parser.Parse(args)
 	if err != nil {

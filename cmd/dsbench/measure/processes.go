@@ -31,7 +31,12 @@ type Watch struct {
 	start time.Time
 	busy  time.Duration // of all CPUs, as in the fields
 	own   time.Duration
+	ended time.Duration // of those that are no more
 }
+
+// Ended adds what processes have used that were started and have ended meanwhile:
+// that is not foreign, either.
+func (w *Watch) Ended(used time.Duration) { w.ended += used }
 
 // NewWatch starts to watch. What the processes use is not foreign, nor is what
 // the kernel's threads for network interrupts do for them.
@@ -55,7 +60,7 @@ func (w *Watch) Foreign() (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return max(0, float64(busy-w.busy-(own-w.own))/float64(time.Since(w.start))), nil
+	return max(0, float64(busy-w.busy-(own-w.own)-w.ended)/float64(time.Since(w.start))), nil
 }
 
 func (w *Watch) ownCPU() (sum time.Duration, err error) {

@@ -52,8 +52,12 @@ type test struct {
 	alone func(ctx context.Context, b *bench, t *test, row *report.Row) error
 }
 
-// An outcome is the value of a run and how many operations it did a second.
-type outcome struct{ value, rate float64 }
+// An outcome is the value of a run, how many operations it did a second, and the CPU
+// time of its programs.
+type outcome struct {
+	value, rate float64
+	cpu         time.Duration
+}
 
 // path is the way that the rows are about.
 const path = "preload"
@@ -222,7 +226,44 @@ func (b *bench) one(ctx context.Context, t *test, preloaded bool, n int) (o outc
 	seen := a.watch()
 	o, err = t.run(ctx, a, n)
 	lanes = seen()
+	a.close()
+	o.cpu = a.cpu
 	return o, lanes, err
+}
+
+// The tests that others use to check their own results by.
+const (
+	Stream = "stream"       // bytes per second of one stream, by iperf3
+	Ping   = "ping-polling" // half of a round trip in ns, the sides on two CPUs, by sockperf
+)
+
+// Fetch fetches the programs of a test.
+func (p Plan) Fetch(ctx context.Context, name string) error {
+	_, err := p.alone(ctx, name)
+	return err
+}
+
+// Once makes one run of a test without the library, and returns also the CPU time
+// of its programs.
+func (p Plan) Once(ctx context.Context, name string) (value float64, used time.Duration, err error) {
+	t, err := p.alone(ctx, name)
+	if err != nil {
+		return 0, 0, err
+	}
+	root, err := debroot.Open(ctx, t.packages...) // is there
+	if err != nil {
+		return 0, 0, err
+	}
+	o, _, err := (&bench{Plan: p, root: root}).one(ctx, t, false, 0)
+	return o.value, o.cpu, err
+}
+
+// alone is a test of the group by its name, with its programs at hand.
+func (p Plan) alone(ctx context.Context, name string) (*test, error) {
+	p.Tests = []string{name}
+	t := p.tests()[0]
+	_, err := debroot.Open(ctx, t.packages...)
+	return &t, err
 }
 
 // patience is for one run, which takes a second or two.

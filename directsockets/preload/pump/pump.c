@@ -3,12 +3,13 @@
 // libextds.so preloaded: it is an ordinary dynamically linked program and knows
 // nothing of exnet.
 //
-//	pump serve ADDRESS PORT             says "ready" and serves until it is killed
+//	pump serve ADDRESS PORT             says "ready PORT" and serves until it is killed
 //	pump stream ADDRESS PORT SECONDS    says how many Gbit/s arrived
 //	pump pingpong ADDRESS PORT SECONDS  says the median half round trip, in us
 //	pump connect ADDRESS PORT SECONDS   says how many connections a second did a round trip
 //
-// An ADDRESS that begins with a slash is that of an AF_UNIX socket. After SECONDS
+// An ADDRESS that begins with a slash is that of an AF_UNIX socket. A server on port 0
+// takes one that is free. After SECONDS
 // there may be
 //
 //	size=N     bytes of a write, or of a message (131072, 64)
@@ -465,7 +466,11 @@ int main(int argc, char **argv)
 		setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
 		if (bind(fd, (struct sockaddr *)&with.at, with.length) < 0 || listen(fd, MANY) < 0)
 			fail("listen");
-		puts("ready");
+		struct sockaddr_in bound = {0};
+		socklen_t length = sizeof bound;
+		if (with.at.ss_family == AF_INET)
+			getsockname(fd, (struct sockaddr *)&bound, &length);
+		printf("ready %d\n", ntohs(bound.sin_port));
 		fflush(stdout);
 		serve(fd);
 	}

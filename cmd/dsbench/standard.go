@@ -1,0 +1,53 @@
+package main
+
+import (
+	"strings"
+
+	"exnet/cmd/dsbench/comparison"
+)
+
+// comparing are the flags of the commands that compare all paths.
+type comparing struct {
+	pinning
+	Path   []string `placeholder:"NAME" help:"Only these paths, separated by commas, beside kernel TCP over loopback."`
+	Verify bool     `help:"Compare every byte that arrives, not the ends of each read only: touched data."`
+	Daemon string   `placeholder:"FILE" help:"The program exn-tun (beside dsbench, or in PATH)."`
+}
+
+// plan is what to compare.
+func (c *comparing) plan(m *measuring, sweep bool) (p comparison.Plan, err error) {
+	p = comparison.Plan{Sweep: sweep, Tests: m.Test, Paths: c.Path, Runs: m.Runs, Quick: m.Quick, Verify: c.Verify, Backend: shmPath}
+	if p.CPUs[0], p.CPUs[1], err = twoCPUs(c.CPUs); err != nil {
+		return p, err
+	}
+	if p.Pump, err = findProgram("pump", ""); err != nil {
+		return p, err
+	}
+	if p.Daemon, err = findProgram("exn-tun", c.Daemon); err != nil && c.Daemon != "" {
+		return p, err
+	}
+	return p, p.Check()
+}
+
+// standardCommand is `dsbench` alone.
+type standardCommand struct {
+	measuring
+	comparing
+}
+
+// Help is the long text of --help.
+func (*standardCommand) Help() string {
+	return "One program sends the same traffic over every path that this machine has, in turn, for about two minutes. What cannot be measured (without root: network " +
+		"namespaces) is left out and said. iperf3 and sockperf, fetched as Debian packages and not installed, are shown beside it: they have to agree.\n\n" +
+		"Tests: " + strings.Join(comparison.Tests(false), ", ") + ".\n\nPaths: " + strings.Join(comparison.Paths(true), ", ") +
+		"; if asked for also " + strings.Join(comparison.Paths(false), ", ") + ".\n\n" + exitHelp
+}
+
+// Run measures and prints.
+func (c *standardCommand) Run(in *invocation) error {
+	p, err := c.plan(&c.measuring, false)
+	if err != nil {
+		return usageError{err}
+	}
+	return c.run(in, p, nil)
+}
