@@ -6,6 +6,7 @@
 //	dsbench exn           the interface exn0 against a relay between TUNs and veth
 //	dsbench ds --preload  the preloaded library against the kernel's TCP
 //	dsbench apps          servers and their clients with it and without
+//	dsbench figures       all paths over sizes and numbers of streams
 //	dsbench compare A B   which rows of two reports differ beyond their noise
 //
 // Every command prints a table, or with --json one object whose schema is in
@@ -66,6 +67,7 @@ type commands struct {
 	Exn      exnCommand      `cmd:"" help:"Measure the interface exn0 against a relay between TUNs and a veth pair."`
 	DS       dsCommand       `cmd:"" name:"ds" help:"Measure the library that moves TCP connections to shared memory."`
 	Apps     appsCommand     `cmd:"" help:"Measure real servers and clients with that library and without."`
+	Figures  figuresCommand  `cmd:"" help:"Compare all paths over sizes and numbers of streams."`
 	Compare  compareCommand  `cmd:"" help:"Show what differs between two reports beyond their noise."`
 	Peer     peerCommand     `cmd:"" hidden:"" help:"One of the two processes that are measured; started by dsbench itself."`
 	Relay    relayCommand    `cmd:"" hidden:"" help:"The relay of the reference; started by dsbench itself."`

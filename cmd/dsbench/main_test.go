@@ -199,6 +199,12 @@ func TestBadOptions(t *testing.T) {
 		want string
 	}{
 		{[]string{"fabrik"}, "unexpected argument fabrik"},
+		{[]string{"--path", "carrier-pigeon"}, "no such path: \"carrier-pigeon\"; there are tcp, unix"},
+		{[]string{"--test", "velo"}, "no such test: \"velo\"; there are stream"},
+		{[]string{"figures", "--runs", "0"}, "ask for 1 or more"},
+		{[]string{"--daemon", "/nowhere/exn-tun"}, "give its path with --daemon"},
+		{[]string{"compare", "/nowhere.json", "/nowhere.json"}, "give the results.json of a report"},
+		{[]string{"compare", "main_test.go", "main_test.go"}, "main_test.go: report: not the JSON object"},
 		{[]string{"fabric", "--fast"}, "unknown flag --fast"},
 		{[]string{"ds"}, "say what to measure: --preload"},
 		{[]string{"ds", "--preload", "--test", "redis"}, "no such test: \"redis\"; there are stream"},
@@ -255,7 +261,9 @@ func TestHelp(t *testing.T) {
 		args []string
 		want []string
 	}{
-		{nil, []string{"fabric", "Exit codes: 0 measured"}},
+		{[]string{"standard", "--help"}, []string{"--path=NAME", "--verify", "ds-preload", "tcp-iperf3", "stream-cpu", "3 a target was missed"}},
+		{[]string{"figures", "--help"}, []string{"--path=NAME", "stream-4", "5.26 to 5.28"}},
+		{[]string{"compare", "--help"}, []string{"--all", "Mann-Whitney", "Exit code 4"}},
 		{[]string{"--help"}, []string{"fabric", "Exit codes: 0 measured"}},
 		{[]string{"fabric", "--help"}, []string{"--quick", "--json", "--runs=N", "--fabric=DIR", "--cpus=A,B", "--test=NAME", "--check",
 			"velo-latency", "rma-get-in-place", "3 a target was missed"}},
@@ -310,5 +318,39 @@ func TestVerdict(t *testing.T) {
 	}
 	if err := verdict(r, interruption{syscall.SIGINT}, true); !errors.As(err, &interruption{}) {
 		t.Errorf("an interruption weighs most: %v", err)
+	}
+}
+
+// Two reports of the same machine, one of them slower: exit code 4 names the row.
+func TestCompareExits(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name string, by float64) string {
+		r := &report.Report{Rows: []report.Row{{Test: "rr", Path: "tcp", Size: 64, Unit: report.Nanoseconds, Runs: []float64{10 * by, 11 * by, 10.5 * by, 10.2 * by, 10.7 * by}}}}
+		r.Rows[0] = r.Rows[0].Finish()
+		name = filepath.Join(dir, name)
+		f, err := os.Create(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if err := r.WriteJSON(f); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	before, same, slower := write("before", 1), write("same", 1.01), write("slower", 1.5)
+	for _, c := range []struct {
+		before, after string
+		code          int
+		want          string
+	}{
+		{before, same, exitOK, "0 better, 0 worse, 1 the same"},
+		{before, slower, exitWorse, "worse"},
+		{slower, before, exitOK, "1 better"},
+	} {
+		var out, errs bytes.Buffer
+		if code := run([]string{"compare", c.before, c.after}, &out, &errs); code != c.code || !strings.Contains(out.String(), c.want) {
+			t.Errorf("exit code %d instead of %d: %s%s", code, c.code, out.String(), errs.String())
+		}
 	}
 }

@@ -3,10 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"time"
 
 	"exnet/cmd/dsbench/measure"
+	"exnet/cmd/dsbench/page"
 	"exnet/cmd/dsbench/report"
 )
 
@@ -17,6 +19,7 @@ type measuring struct {
 	Runs  int      `default:"5" placeholder:"N" help:"Runs of each row, each right after one of its reference (5)."`
 	Test  []string `placeholder:"NAME" help:"Only these tests, separated by commas; a name asks for its family, too: rma for rma-put, rma-get and so on."`
 	Check bool     `help:"Exit with 3 if a target is missed."`
+	Out   string   `placeholder:"DIR" help:"Also write the report there: index.html with figures, results.json, results.csv."`
 }
 
 // pinning is the flag of those that pin processes.
@@ -39,12 +42,20 @@ func (m *measuring) run(in *invocation, p plan, pinned []int) error {
 	interrupted := p.Run(ctx, r, progress)
 	progress.End()
 
-	print := r.WriteTable
+	print := r.WriteMatrix
 	if m.JSON {
 		print = r.WriteJSON
 	}
 	if err := print(in.stdout); err != nil {
 		return fmt.Errorf("print the report: %w", err)
+	}
+	if m.Out != "" {
+		if err := page.Write(m.Out, r); err != nil {
+			return err
+		}
+		if !m.JSON {
+			fmt.Fprintf(in.stdout, "\nThe report with figures is %s.\n", filepath.Join(m.Out, page.Index))
+		}
 	}
 	return verdict(r, interrupted, m.Check)
 }

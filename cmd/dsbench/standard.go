@@ -17,16 +17,17 @@ type comparing struct {
 // plan is what to compare.
 func (c *comparing) plan(m *measuring, sweep bool) (p comparison.Plan, err error) {
 	p = comparison.Plan{Sweep: sweep, Tests: m.Test, Paths: c.Path, Runs: m.Runs, Quick: m.Quick, Verify: c.Verify, Backend: shmPath}
+	if err := p.Check(); err != nil {
+		return p, err
+	}
 	if p.CPUs[0], p.CPUs[1], err = twoCPUs(c.CPUs); err != nil {
 		return p, err
 	}
-	if p.Pump, err = findProgram("pump", ""); err != nil {
-		return p, err
-	}
 	if p.Daemon, err = findProgram("exn-tun", c.Daemon); err != nil && c.Daemon != "" {
-		return p, err
+		return p, err // else the paths that need it are left out
 	}
-	return p, p.Check()
+	p.Pump, err = findProgram("pump", "")
+	return p, err
 }
 
 // standardCommand is `dsbench` alone.
@@ -49,5 +50,39 @@ func (c *standardCommand) Run(in *invocation) error {
 	if err != nil {
 		return usageError{err}
 	}
+	c.report()
+	return c.run(in, p, nil)
+}
+
+// reportDir is where the commands that compare all paths write their report.
+const reportDir = "dsbench-report"
+
+// report has a report written also if no directory was named; who asks for JSON has it.
+func (m *measuring) report() {
+	if m.Out == "" && !m.JSON {
+		m.Out = reportDir
+	}
+}
+
+// figuresCommand is `dsbench figures`.
+type figuresCommand struct {
+	measuring
+	comparing
+}
+
+// Help is the long text of --help.
+func (*figuresCommand) Help() string {
+	return "The same over sizes of messages from 1 byte to 4 MiB and over one, two and four streams, which is figures 5.26 to 5.28 of the thesis, whose numbers are drawn " +
+		"beside ours where its text has some. It takes long: see how many paths and tests you need, and ask for 10 --runs to quote it.\n\n" +
+		"Tests: " + strings.Join(comparison.Tests(true), ", ") + ".\n\nPaths: " + strings.Join(comparison.Paths(false), ", ") + ".\n\n" + exitHelp
+}
+
+// Run measures and prints.
+func (c *figuresCommand) Run(in *invocation) error {
+	p, err := c.plan(&c.measuring, true)
+	if err != nil {
+		return usageError{err}
+	}
+	c.report()
 	return c.run(in, p, nil)
 }

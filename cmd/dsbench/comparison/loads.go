@@ -79,7 +79,7 @@ func loads(sweep bool) []load {
 		load{name: "rr", mode: "pingpong", streams: 1, sizes: messages, apart: true, read: half("rr", "one message after the other, median")},
 		load{name: "rr-paced", mode: "pingpong", streams: 1, rate: pace, sizes: []int{message}, apart: true, read: half("rr-paced", "1000 messages a second, median")},
 		load{name: "crr", mode: "connect", streams: 1, sizes: []int{message}, read: []reading{
-			{test: "crr", unit: report.MessagesPerSec, value: func(o outcome) float64 { return o.Rate }, what: "connections a second, one after the other, each for one round trip"}}},
+			{test: "crr", unit: report.ConnectionsPS, value: func(o outcome) float64 { return o.Rate }, what: "connections a second, one after the other, each for one round trip"}}},
 	)
 }
 

@@ -93,7 +93,7 @@ func change(before, after Row) Change {
 	switch {
 	case low <= 1 && high >= 1:
 		c.Verdict = Same
-	case (low > 1) == after.Unit.lowerIsBetter():
+	case (low > 1) == after.Unit.LowerIsBetter():
 		c.Verdict = Worse
 	default:
 		c.Verdict = Better
@@ -101,8 +101,8 @@ func change(before, after Row) Change {
 	return c
 }
 
-// lowerIsBetter is about what costs; the other units are of what is gained.
-func (u Unit) lowerIsBetter() bool {
+// LowerIsBetter says that the unit is of what costs; others are of what is gained.
+func (u Unit) LowerIsBetter() bool {
 	switch u {
 	case Nanoseconds, PercentOfCPU, Bytes, ObjectsPerOp, CallsPerOp:
 		return true

@@ -22,7 +22,7 @@
 //	size       integer        bytes of one operation, 0 if it has none
 //	value      number         the result, the median of runs
 //	unit       string         of value, reference and runs: "ns" (time), "B/s",
-//	                          "bit/s", "msg/s", "%" (of one CPU), "B", "objects/op", "calls/op" (system calls)
+//	                          "bit/s", "msg/s", "conn/s", "%" (of one CPU), "B", "objects/op", "calls/op" (system calls)
 //	reference  number | null  the same of the reference beside it, the median of reference_runs
 //	ratio      number | null  the median of runs[i] / reference_runs[i]
 //	runs       [number…]      the results, in the order they were made

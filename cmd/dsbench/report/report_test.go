@@ -298,3 +298,30 @@ func TestProgress(t *testing.T) {
 		t.Errorf("beyond the plan: %q", got)
 	}
 }
+
+// Tests of one size each become a table of paths by tests; others stay a list.
+func TestMatrix(t *testing.T) {
+	r := &Report{Machine: sample().Machine}
+	for _, path := range []string{"tcp", "unix", "exn0"} {
+		r.Rows = append(r.Rows, Row{Test: "rr", Path: path, Size: 64, Unit: Nanoseconds, Runs: []float64{2e3, 2.1e3}, ReferenceRuns: []float64{9e4, 9e4}, What: "half of a round trip"}.Finish())
+	}
+	r.Rows = append(r.Rows, Row{Test: "crr", Path: "unix", Size: 64, Unit: MessagesPerSec, Runs: []float64{3e4}, Disturbed: 1, Note: "to know"}.Finish())
+	m, ok := r.Matrix()
+	if !ok || len(m.Paths) != 3 || len(m.Tests) != 2 || m.Cells[1][1] == nil || m.Cells[0][1] != nil {
+		t.Errorf("%+v, %v", m, ok)
+	}
+	var b bytes.Buffer
+	if err := r.WriteMatrix(&b); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "matrix.txt", b.Bytes())
+	r.Rows[0].Size = 128
+	if _, ok := r.Matrix(); ok {
+		t.Error("two sizes fit one column")
+	}
+	for ratio, want := range map[float64]string{0.5: "0.50×", 0.01: "1/100×", 12.34: "12.3×", 0.095: "0.0950×"} {
+		if got := FormatRatio(ratio); got != want {
+			t.Errorf("%v is %q instead of %q", ratio, got, want)
+		}
+	}
+}

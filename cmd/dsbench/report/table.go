@@ -88,6 +88,9 @@ func percent(runs []float64) string {
 	return fmt.Sprintf("%.0f %%", 100*measure.Spread(runs))
 }
 
+// FormatSpread prints the interquartile range as a share of the median, "" of one run.
+func (r Row) FormatSpread() string { return percent(r.Runs) }
+
 // writeAligned writes lines of cells in columns, without trailing blanks.
 func writeAligned(b *strings.Builder, lines [][]string) {
 	width := make([]int, len(columns))

@@ -15,6 +15,7 @@ const (
 	BytesPerSecond Unit = "B/s"
 	BitsPerSecond  Unit = "bit/s"
 	MessagesPerSec Unit = "msg/s"
+	ConnectionsPS  Unit = "conn/s"
 	PercentOfCPU   Unit = "%"
 	Bytes          Unit = "B"
 	ObjectsPerOp   Unit = "objects/op"
@@ -23,7 +24,7 @@ const (
 
 func (u Unit) valid() bool {
 	switch u {
-	case Nanoseconds, BytesPerSecond, BitsPerSecond, MessagesPerSec, PercentOfCPU, Bytes, ObjectsPerOp, CallsPerOp:
+	case Nanoseconds, BytesPerSecond, BitsPerSecond, MessagesPerSec, ConnectionsPS, PercentOfCPU, Bytes, ObjectsPerOp, CallsPerOp:
 		return true
 	}
 	return false
@@ -41,6 +42,8 @@ func (u Unit) Format(v float64) string {
 		return scale(v, 1000, "bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s")
 	case MessagesPerSec:
 		return scale(v, 1000, "msg/s", "k msg/s", "M msg/s", "G msg/s")
+	case ConnectionsPS:
+		return scale(v, 1000, "conn/s", "k conn/s", "M conn/s")
 	case Bytes:
 		return scale(v, 1024, "B", "KiB", "MiB", "GiB", "TiB")
 	case ObjectsPerOp, CallsPerOp:

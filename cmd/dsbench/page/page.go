@@ -1,0 +1,151 @@
+package page
+
+import (
+	"bytes"
+	_ "embed"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"html/template"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"exnet/cmd/dsbench/report"
+)
+
+// The names of the files.
+const (
+	Results = "results.json"
+	CSV     = "results.csv"
+	Index   = "index.html"
+)
+
+// Write makes the directory, or writes its files anew. A file that cannot be written
+// whole is not written at all.
+func Write(dir string, r *report.Report) error {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return fmt.Errorf("page: %w", err)
+	}
+	old, err := filepath.Glob(filepath.Join(dir, "*.svg"))
+	if err != nil {
+		return fmt.Errorf("page: the directory %q cannot be searched: %w", dir, err)
+	}
+	figures := Figures(r)
+	files := map[string]func(io.Writer) error{
+		Results: r.WriteJSON,
+		CSV:     func(w io.Writer) error { return WriteCSV(w, r) },
+		Index:   func(w io.Writer) error { return WriteHTML(w, r, figures) },
+	}
+	for _, f := range figures {
+		files[f.Name+".svg"] = func(w io.Writer) error { _, err := io.WriteString(w, f.Alone()); return err }
+	}
+	var errs []error
+	for _, name := range old { // of a test that is not in this report
+		if files[filepath.Base(name)] == nil && ours(name) {
+			errs = append(errs, os.Remove(name))
+		}
+	}
+	for name, write := range files {
+		errs = append(errs, replace(filepath.Join(dir, name), write))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("page: %w", err)
+	}
+	return nil
+}
+
+// ours says whether a figure was made here: nothing else is removed.
+func ours(name string) bool {
+	b, err := os.ReadFile(name)
+	return err == nil && bytes.Contains(b[:min(len(b), 200)], []byte(mark))
+}
+
+// replace writes a file beside and puts it in the place of the old one.
+func replace(name string, write func(io.Writer) error) error {
+	var b bytes.Buffer
+	if err := write(&b); err != nil {
+		return err
+	}
+	beside := name + ".new"
+	if err := os.WriteFile(beside, b.Bytes(), 0o666); err != nil {
+		return err
+	}
+	return os.Rename(beside, name)
+}
+
+// WriteCSV writes the rows for spreadsheets, in the units of the report. Runs are
+// divided by blanks.
+func WriteCSV(w io.Writer, r *report.Report) error {
+	number := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
+	maybe := func(v *float64) string {
+		if v == nil {
+			return ""
+		}
+		return number(*v)
+	}
+	c := csv.NewWriter(w)
+	c.Write([]string{"test", "path", "size", "value", "unit", "q1", "q3", "reference", "ratio", "p50", "p90", "p99", "p99.9", "max", "disturbed", "runs"})
+	for _, row := range r.Rows {
+		line := []string{row.Test, row.Path, strconv.Itoa(row.Size), number(row.Value), string(row.Unit), "", "", maybe(row.Reference), maybe(row.Ratio), "", "", "", "", "", strconv.Itoa(row.Disturbed)}
+		if len(row.Quartiles) == 2 {
+			line[5], line[6] = number(row.Quartiles[0]), number(row.Quartiles[1])
+		}
+		if p := row.Percentiles; p != nil {
+			for i, v := range []float64{p.P50, p.P90, p.P99, p.P999, p.Max} {
+				line[9+i] = number(v)
+			}
+		}
+		var runs []string
+		for _, v := range row.Runs {
+			runs = append(runs, number(v))
+		}
+		c.Write(append(line, strings.Join(runs, " ")))
+	}
+	c.Flush()
+	return c.Error()
+}
+
+//go:embed page.html
+var pageText string
+
+var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
+	"size":    report.FormatSize,
+	"ratio":   func(v *float64) string { return report.FormatRatio(*v) },
+	"percent": func(row report.Row) string { return row.FormatSpread() },
+	"join":    strings.Join,
+}).Parse(pageText))
+
+// WriteHTML writes the page.
+func WriteHTML(w io.Writer, r *report.Report, figures []Figure) error {
+	matrix, ok := r.Matrix()
+	return pageTemplate.Execute(w, map[string]any{
+		"Report":   r,
+		"Machine":  r.Machine,
+		"Matrix":   matrix,
+		"Headline": ok,
+		"Best":     best(matrix),
+		"Figures":  figures,
+		"Noisy":    slices.ContainsFunc(r.Rows, func(row report.Row) bool { return row.Disturbed > 0 }),
+		"Style":    template.CSS(style),
+		"Command":  strings.Join(r.Machine.Command, " "),
+	})
+}
+
+// best is the best value of each column of a table.
+func best(m report.Matrix) (rows []*report.Row) {
+	for j := range m.Tests {
+		var b *report.Row
+		for i := range m.Paths {
+			row := m.Cells[i][j]
+			if row != nil && (b == nil || (row.Value < b.Value) == row.Unit.LowerIsBetter()) {
+				b = row
+			}
+		}
+		rows = append(rows, b)
+	}
+	return rows
+}
