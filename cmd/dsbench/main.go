@@ -7,6 +7,8 @@
 //	dsbench ds --preload  the preloaded library against the kernel's TCP
 //	dsbench apps          servers and their clients with it and without
 //	dsbench figures       all paths over sizes and numbers of streams
+//	dsbench server        the other side of dsbench client
+//	dsbench client HOST   TCP or UDP between two hosts
 //	dsbench compare A B   which rows of two reports differ beyond their noise
 //
 // Every command prints a table, or with --json one object whose schema is in
@@ -68,6 +70,8 @@ type commands struct {
 	DS       dsCommand       `cmd:"" name:"ds" help:"Measure the library that moves TCP connections to shared memory."`
 	Apps     appsCommand     `cmd:"" help:"Measure real servers and clients with that library and without."`
 	Figures  figuresCommand  `cmd:"" help:"Compare all paths over sizes and numbers of streams."`
+	Server   serverCommand   `cmd:"" help:"Answer clients that measure TCP and UDP between two hosts."`
+	Client   clientCommand   `cmd:"" help:"Measure TCP or UDP to a host on which dsbench server runs."`
 	Compare  compareCommand  `cmd:"" help:"Show what differs between two reports beyond their noise."`
 	Peer     peerCommand     `cmd:"" hidden:"" help:"One of the two processes that are measured; started by dsbench itself."`
 	Relay    relayCommand    `cmd:"" hidden:"" help:"The relay of the reference; started by dsbench itself."`

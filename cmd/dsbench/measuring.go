@@ -15,11 +15,16 @@ import (
 // measuring are the flags of every command that measures.
 type measuring struct {
 	Quick bool     `help:"Shorter runs: a first impression."`
-	JSON  bool     `name:"json" help:"Print one JSON object instead of a table."`
 	Runs  int      `default:"5" placeholder:"N" help:"Runs of each row, each right after one of its reference (5)."`
 	Test  []string `placeholder:"NAME" help:"Only these tests, separated by commas; a name asks for its family, too: rma for rma-put, rma-get and so on."`
 	Check bool     `help:"Exit with 3 if a target is missed."`
-	Out   string   `placeholder:"DIR" help:"Also write the report there: index.html with figures, results.json, results.csv."`
+	output
+}
+
+// output are the flags of every command that prints a report.
+type output struct {
+	JSON bool   `name:"json" short:"J" help:"Print one JSON object instead of a table."`
+	Out  string `placeholder:"DIR" help:"Also write the report there: index.html with figures, results.json, results.csv."`
 }
 
 // pinning is the flag of those that pin processes.
@@ -35,6 +40,10 @@ type plan interface {
 
 // run measures and prints; pinned is where, if that is the same for all rows.
 func (m *measuring) run(in *invocation, p plan, pinned []int) error {
+	return m.output.run(in, p, pinned, m.Check)
+}
+
+func (o *output) run(in *invocation, p plan, pinned []int, check bool) error {
 	ctx, stop := interruptible()
 	defer stop()
 	r := &report.Report{Machine: report.ThisMachine(append([]string{"dsbench"}, in.args...), pinned)}
@@ -43,21 +52,21 @@ func (m *measuring) run(in *invocation, p plan, pinned []int) error {
 	progress.End()
 
 	print := r.WriteMatrix
-	if m.JSON {
+	if o.JSON {
 		print = r.WriteJSON
 	}
 	if err := print(in.stdout); err != nil {
 		return fmt.Errorf("print the report: %w", err)
 	}
-	if m.Out != "" {
-		if err := page.Write(m.Out, r); err != nil {
+	if o.Out != "" {
+		if err := page.Write(o.Out, r); err != nil {
 			return err
 		}
-		if !m.JSON {
-			fmt.Fprintf(in.stdout, "\nThe report with figures is %s.\n", filepath.Join(m.Out, page.Index))
+		if !o.JSON {
+			fmt.Fprintf(in.stdout, "\nThe report with figures is %s.\n", filepath.Join(o.Out, page.Index))
 		}
 	}
-	return verdict(r, interrupted, m.Check)
+	return verdict(r, interrupted, check)
 }
 
 // twoCPUs returns the CPUs for the two processes: the given ones, or the first

@@ -58,9 +58,9 @@ func (c *standardCommand) Run(in *invocation) error {
 const reportDir = "dsbench-report"
 
 // report has a report written also if no directory was named; who asks for JSON has it.
-func (m *measuring) report() {
-	if m.Out == "" && !m.JSON {
-		m.Out = reportDir
+func (o *output) report() {
+	if o.Out == "" && !o.JSON {
+		o.Out = reportDir
 	}
 }
 

@@ -148,7 +148,10 @@ func rows(t *testing.T, p *Plan, c carrier, name string) (r report.Report) {
 func TestSlowPathIsSlower(t *testing.T) {
 	p := quick(t)
 	slowed := func(to io.Writer, chunk []byte, at int) error {
-		time.Sleep(4 * time.Millisecond)
+		if len(chunk) < 10*message {
+			time.Sleep(3 * time.Millisecond)
+		}
+		time.Sleep(time.Millisecond) // of a stream it has some 100 chunks under way
 		return asItIs(to, chunk, at)
 	}
 	for _, name := range []string{"stream", "rr", "crr"} {

@@ -103,8 +103,8 @@ var builds = func() map[string]build {
 
 // What is read off a run.
 func throughput(o outcome) float64 { return 8 * (o.Lead.Rate + o.Follow.Rate) }
-func half(rank int) func(outcome) float64 {
-	return func(o outcome) float64 { return o.Lead.Quantiles[rank] / 2 }
+func half(q float64) func(outcome) float64 {
+	return func(o outcome) float64 { return o.Lead.Times.Quantile(q) / 2 }
 }
 func cpuPerGB(o outcome) float64 {
 	return float64(o.daemons) / (float64(o.Lead.Bytes+o.Follow.Bytes) / 1e9)
@@ -171,8 +171,8 @@ func points() []point {
 	speed := func(test, load, subject, reference, what string, target *report.Target) point {
 		return point{test, load, subject, reference, 0, report.BitsPerSecond, throughput, what, target, nil}
 	}
-	delay := func(test, load, subject, reference string, rank int, what string, target *report.Target) point {
-		return point{test, load, subject, reference, messageSize, report.Nanoseconds, half(rank), what, target, nil}
+	delay := func(test, load, subject, reference string, q float64, what string, target *report.Target) point {
+		return point{test, load, subject, reference, messageSize, report.Nanoseconds, half(q), what, target, nil}
 	}
 	least := func(bound float64) *report.Target { return report.AtLeast(report.Ratio, bound) }
 	most := func(bound float64) *report.Target { return report.AtMost(report.Ratio, bound) }
@@ -189,11 +189,11 @@ func points() []point {
 		speed("tcp-bidir", "tcp-bidir", whole, relay, "a stream each way at the same time, their sum", least(0.9)),
 		speed("tcp-bidir-veth", "tcp-bidir", whole, veth, "a stream each way at the same time, their sum", nil),
 		{"cpu-per-gb", probe, whole, relay, 0, report.Nanoseconds, cpuPerGB, "CPU time of the daemons for each GB of tcp-1", most(1.1), nil},
-		delay("rtt-p50", "rtt", whole, veth, 0, message+"median", most(0.5)),
-		delay("rtt-p50-relay", "rtt", whole, relay, 0, message+"median", nil),
-		delay("rtt-p99", "rtt", whole, veth, 1, message+"99 % take no longer", most(1.0)),
-		delay("first-packet", "first-packet", whole, relay, 0, message+"each after 20 ms of silence, median", most(2.0)),
-		delay("first-packet-veth", "first-packet", whole, veth, 0, message+"each after 20 ms of silence, median", nil),
+		delay("rtt-p50", "rtt", whole, veth, 0.5, message+"median", most(0.5)),
+		delay("rtt-p50-relay", "rtt", whole, relay, 0.5, message+"median", nil),
+		delay("rtt-p99", "rtt", whole, veth, 0.99, message+"99 % take no longer", most(1.0)),
+		delay("first-packet", "first-packet", whole, relay, 0.5, message+"each after 20 ms of silence, median", most(2.0)),
+		delay("first-packet-veth", "first-packet", whole, veth, 0.5, message+"each after 20 ms of silence, median", nil),
 		{"udp", "udp", whole, relay, datagramSize, report.BitsPerSecond, throughput, received, least(1.0), nil},
 		{"udp-veth", "udp", whole, veth, datagramSize, report.BitsPerSecond, throughput, received, nil, nil},
 		{"udp-gso", "udp-gso", small, veth, datagramSize, report.BitsPerSecond, throughput,
@@ -209,7 +209,7 @@ func points() []point {
 	}
 	for _, v := range variants {
 		all = append(all, speed("variant-"+v.name, probe, variant(v.name), whole, stream+", "+v.what, nil),
-			delay("variant-"+v.name+"-rtt", "rtt", variant(v.name), whole, 0, message+"median, "+v.what, nil))
+			delay("variant-"+v.name+"-rtt", "rtt", variant(v.name), whole, 0.5, message+"median, "+v.what, nil))
 	}
 	return all
 }

@@ -42,6 +42,9 @@ type Duo struct {
 	closed       chan struct{}
 	close        sync.Once
 	entries      int
+
+	// Patience is how long the peers may say nothing.
+	Patience time.Duration
 }
 
 // An Entry is a contender that a Duo has prepared.
@@ -99,7 +102,7 @@ func Start(leadCPU, followCPU int) (*Duo, error) {
 }
 
 func newDuo(lead, follow *peer) *Duo {
-	d := &Duo{lead: lead, follow: follow, said: make(chan saying), closed: make(chan struct{})}
+	d := &Duo{lead: lead, follow: follow, said: make(chan saying), closed: make(chan struct{}), Patience: patience}
 	for _, p := range []*peer{lead, follow} {
 		go d.listen(p)
 	}
@@ -179,7 +182,7 @@ func (d *Duo) ask(ctx context.Context, p *peer, o order) (answer, error) {
 
 // hear waits for what one of the peers says next.
 func (d *Duo) hear(ctx context.Context, about string) (saying, error) {
-	late := time.NewTimer(patience)
+	late := time.NewTimer(d.Patience)
 	defer late.Stop()
 	select {
 	case s := <-d.said:
@@ -187,7 +190,7 @@ func (d *Duo) hear(ctx context.Context, about string) (saying, error) {
 	case <-ctx.Done():
 		return saying{}, context.Cause(ctx)
 	case <-late.C:
-		return saying{}, fmt.Errorf("measure: no answer to %q within %v: the processes wait for each other in vain", about, patience)
+		return saying{}, fmt.Errorf("measure: no answer to %q within %v: the processes wait for each other in vain", about, d.Patience)
 	}
 }
 

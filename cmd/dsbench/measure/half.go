@@ -27,11 +27,16 @@ type Params struct {
 	Streams int       `json:"streams,omitempty"` // connections at a time
 	Both    bool      `json:"both,omitempty"`    // as many again the other way
 	Batch   int       `json:"batch,omitempty"`   // datagrams of Size handed over at a time
+	Reverse bool      `json:"reverse,omitempty"` // follow sends
+	Limit   int64     `json:"limit,omitempty"`   // bytes of each stream, or messages, after which a run ends; 0: none
+	Verify  bool      `json:"verify,omitempty"`  // every byte is looked at
+	Astray  bool      `json:"astray,omitempty"`  // datagrams may overtake each other
+	Port    int       `json:"port,omitempty"`    // of follow; 0: any that is free
 }
 
 // A NetEnd is where one half of a traffic generator lives.
 type NetEnd struct {
-	NetNS string     `json:"netns"` // path of the network namespace
+	NetNS string     `json:"netns"` // path of the network namespace; "": that of the process
 	Addr  netip.Addr `json:"addr"`
 }
 
@@ -76,9 +81,12 @@ type Sample struct {
 	Rate  float64 `json:"rate,omitempty"`
 	Bytes int64   `json:"bytes,omitempty"`
 
-	// Quantiles are of the times of the single operations in ns, in the order
-	// of Ranks, for halves that time each.
-	Quantiles []float64 `json:"quantiles,omitempty"`
+	// Times are of the single operations in ns, for halves that time each.
+	Times *Histogram `json:"times,omitempty"`
+
+	// Lost is how many datagrams were sent that did not arrive, of Count that did.
+	Lost  uint64 `json:"lost,omitempty"`
+	Count uint64 `json:"count,omitempty"`
 
 	// CPU is the share of one CPU that the process used, for halves that
 	// measure it.
@@ -88,9 +96,6 @@ type Sample struct {
 	// for halves that measure it.
 	Resident map[string]int64 `json:"resident,omitempty"`
 }
-
-// Ranks are what Sample.Quantiles are: the median, and 99 %.
-var Ranks = []float64{0.5, 0.99}
 
 // Each is the Sample of n operations that took d together.
 func Each(d time.Duration, n int) Sample {

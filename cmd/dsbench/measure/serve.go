@@ -106,7 +106,7 @@ func serve(control io.ReadWriteCloser, role Role, site *Site, contenders map[str
 			if h, err = c(role, site, o.Params); err == nil {
 				halves, a.Words = append(halves, h), h.Words()
 			}
-		case o.Entry >= len(halves):
+		case o.Entry < 0 || o.Entry >= len(halves):
 			err = fmt.Errorf("measure: order %q for a half that is not there", o.Do)
 		case o.Do == "meet":
 			err = halves[o.Entry].Meet(o.Words)

@@ -48,14 +48,6 @@ func MedianInterval(xs []float64) (low, high float64, ok bool) {
 	return s[k], s[n-1-k], true
 }
 
-// Quantiles returns those of Ranks.
-func Quantiles(xs []float64) (qs []float64) {
-	for _, q := range Ranks {
-		qs = append(qs, quantile(xs, q))
-	}
-	return qs
-}
-
 // quantile interpolates linearly between the two nearest of the sorted xs.
 func quantile(xs []float64, q float64) float64 {
 	if len(xs) == 0 {

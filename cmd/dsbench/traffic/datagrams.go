@@ -22,10 +22,16 @@ type datagrams struct {
 // longestGRO is what a receiver with UDP_GRO may get at a time.
 const longestGRO = 64 << 10
 
+// longestDatagram is the most that UDP over IPv4 carries.
+const longestDatagram = 65507
+
 func newDatagrams(role measure.Role, site *measure.Site, p measure.Params) (measure.Half, error) {
 	e, err := newEnd(role, site, p)
 	if err != nil {
 		return nil, err
+	}
+	if p.Size < numberSize || p.Size*max(1, p.Batch) > longestDatagram {
+		return nil, fmt.Errorf("traffic: no datagrams of %d bytes: they have from %d to %d", p.Size, numberSize, longestDatagram)
 	}
 	if err = e.bind(unix.SOCK_DGRAM); err == nil && e.bound >= 0 && p.Batch > 1 {
 		err = unix.SetsockoptInt(e.bound, unix.SOL_UDP, unix.UDP_GRO, 1)
@@ -81,7 +87,7 @@ func (d *datagrams) receive(warm, length time.Duration) (sample measure.Sample, 
 	var begin time.Time // of what counts, once the first has come
 	var counted int64
 	var since time.Time
-	next := uint64(0)
+	first, next := uint64(0), uint64(0)
 	for patience := time.Now().Add(giveUp); ; {
 		n, err := unix.Read(d.bound, d.buf)
 		now := time.Now()
@@ -97,10 +103,15 @@ func (d *datagrams) receive(warm, length time.Duration) (sample measure.Sample, 
 		}
 		for got := d.buf[:n]; len(got) >= d.params.Size; got = got[d.params.Size:] {
 			number := binary.LittleEndian.Uint64(got)
-			if number < next {
+			if number < next && !d.params.Astray {
 				return sample, fmt.Errorf("traffic: datagram %d came after %d", number, next-1)
 			}
-			next = number + 1
+			if sample.Count == 0 {
+				first = number
+			}
+			next = max(next, number+1)
+			sample.Count++
+			sample.Lost = next - first - min(sample.Count, next-first)
 		}
 		sample.Bytes += int64(n)
 		switch {

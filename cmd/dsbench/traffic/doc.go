@@ -9,6 +9,7 @@
 //	                   trip timed by itself
 //	traffic/datagrams  as iperf3 -u without a rate, or as a sender with
 //	                   UDP_SEGMENT and a receiver with UDP_GRO
+//	traffic/connect    as netperf TCP_CRR: a connection for each round trip
 //	traffic/joined     a stream, but its sender is a node of the fabric itself
 //	                   (exn.Node), without a kernel's TCP or a TUN
 //
@@ -29,6 +30,7 @@ func Contenders() map[string]measure.Contender {
 		"traffic/stream":    newStream,
 		"traffic/pingpong":  newPingPong,
 		"traffic/datagrams": newDatagrams,
+		"traffic/connect":   newConnect,
 		"traffic/joined":    newJoined,
 	}
 }

@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"time"
@@ -13,20 +14,20 @@ import (
 // A pingPong has follow echo messages of Size bytes, one at a time.
 type pingPong struct {
 	*end
-	buf   []byte
-	times []float64
+	buf, sent []byte
+	number    uint64
+	times     *measure.Histogram
 }
 
 func newPingPong(role measure.Role, site *measure.Site, p measure.Params) (measure.Half, error) {
-	const number = 8
-	if p.Size < number {
-		return nil, fmt.Errorf("traffic: messages of %d bytes have no room for a number of %d", p.Size, number)
+	if p.Size < 1 {
+		return nil, fmt.Errorf("traffic: no messages of %d bytes", p.Size)
 	}
 	e, err := newEnd(role, site, p)
 	if err == nil {
 		err = e.bind(unix.SOCK_STREAM)
 	}
-	return &pingPong{end: e, buf: make([]byte, p.Size)}, err
+	return &pingPong{end: e, buf: make([]byte, p.Size), sent: repeat(p.Size)}, err
 }
 
 // Run exchanges messages for n milliseconds, or with a pause n of them.
@@ -44,7 +45,7 @@ func (p *pingPong) Run(n int) (sample measure.Sample, err error) {
 	if p.role == measure.Follow {
 		return sample, p.echo(fd)
 	}
-	p.times = p.times[:0]
+	p.times = new(measure.Histogram)
 	if pause := p.params.Pause; pause > 0 {
 		for i := range n + 1 { // the first opens the connection at the other side
 			if err := p.sleep(pause); err != nil {
@@ -56,10 +57,10 @@ func (p *pingPong) Run(n int) (sample measure.Sample, err error) {
 		}
 	} else {
 		length := time.Duration(n) * time.Millisecond
-		begin := time.Now().Add(warmUp(length))
+		begin := time.Now().Add(p.warmUp(length))
 		for end := begin.Add(length); ; {
 			now := time.Now()
-			if now.After(end) {
+			if now.After(end) || p.params.Limit > 0 && p.times.Count() >= uint64(p.params.Limit) {
 				break
 			}
 			if err := p.round(fd, now.After(begin)); err != nil {
@@ -67,7 +68,7 @@ func (p *pingPong) Run(n int) (sample measure.Sample, err error) {
 			}
 		}
 	}
-	sample.Quantiles = measure.Quantiles(p.times)
+	sample.Times = p.times
 	return sample, nil
 }
 
@@ -82,19 +83,42 @@ func (p *pingPong) sleep(d time.Duration) error {
 
 // round sends a message and waits for its echo.
 func (p *pingPong) round(fd int, counts bool) error {
+	p.number++
+	if len(p.sent) >= numberSize {
+		binary.LittleEndian.PutUint64(p.sent, p.number)
+	} else {
+		p.sent[0] = byte(p.number)
+	}
 	start := time.Now()
-	binary.LittleEndian.PutUint64(p.buf, uint64(start.UnixNano()))
-	if _, err := unix.Write(fd, p.buf); err != nil { // 64 bytes fit, or the path is broken
-		return fmt.Errorf("traffic: send: %w", err)
+	if err := p.write(fd, p.sent); err != nil {
+		return err
 	}
 	if ok, err := p.read(fd); err != nil || !ok {
 		return fmt.Errorf("traffic: receive an echo: ended %v, %w", !ok, err)
 	}
 	if counts {
-		p.times = append(p.times, float64(time.Since(start)))
+		p.times.Add(int64(time.Since(start)))
 	}
-	if got := binary.LittleEndian.Uint64(p.buf); got != uint64(start.UnixNano()) {
-		return fmt.Errorf("traffic: message %d came back as %d", start.UnixNano(), got)
+	if !bytes.Equal(p.buf, p.sent) {
+		return fmt.Errorf("traffic: wrong data: message %d came back as another", p.number)
+	}
+	return nil
+}
+
+// numberSize is that of the number at the beginning of a message that has room for it.
+const numberSize = 8
+
+// write writes a whole message.
+func (e *end) write(fd int, b []byte) error {
+	for deadline := time.Now().Add(giveUp); len(b) > 0; {
+		n, err := unix.Write(fd, b)
+		if err != nil {
+			if err := e.again(err, deadline); err != nil {
+				return fmt.Errorf("traffic: send: %w", err)
+			}
+			continue
+		}
+		b = b[n:]
 	}
 	return nil
 }
@@ -105,22 +129,25 @@ func (p *pingPong) echo(fd int) error {
 		if err != nil || !ok {
 			return err
 		}
-		if _, err := unix.Write(fd, p.buf); err != nil {
-			return fmt.Errorf("traffic: echo: %w", err)
+		if err := p.write(fd, p.buf); err != nil {
+			return err
 		}
 	}
 }
 
 // read reads a whole message; ok is false at the end.
-func (p *pingPong) read(fd int) (ok bool, err error) {
+func (p *pingPong) read(fd int) (ok bool, err error) { return p.readAll(fd, p.buf) }
+
+// readAll fills b; ok is false when the other side has ended before.
+func (e *end) readAll(fd int, b []byte) (ok bool, err error) {
 	deadline := time.Time{}
-	for got := 0; got < len(p.buf); {
-		n, err := unix.Read(fd, p.buf[got:])
+	for got := 0; got < len(b); {
+		n, err := unix.Read(fd, b[got:])
 		if err != nil {
 			if deadline.IsZero() {
 				deadline = time.Now().Add(giveUp)
 			}
-			if err := p.again(err, deadline); err != nil {
+			if err := e.again(err, deadline); err != nil {
 				return false, err
 			}
 			continue

@@ -20,8 +20,8 @@ type end struct {
 	params measure.Params
 	here   netip.Addr // lead's and follow's own address
 	there  netip.Addr
-	ns     *netns.NS
-	bound  int // socket of follow, bound to a port of the kernel's choice; -1 for none
+	ns     *netns.NS // nil: that of the process
+	bound  int       // socket of follow, bound to a port of the kernel's choice; -1 for none
 	port   uint16
 }
 
@@ -33,6 +33,9 @@ func newEnd(role measure.Role, site *measure.Site, p measure.Params) (*end, erro
 		mine, other = other, mine
 	}
 	e.here, e.there = mine.Addr, other.Addr
+	if mine.NetNS == "" {
+		return e, nil
+	}
 	var err error
 	e.ns, err = netns.Open(mine.NetNS)
 	return e, err
@@ -47,8 +50,13 @@ func (e *end) bind(how int) (err error) {
 	if e.bound, err = e.socket(how); err != nil {
 		return err
 	}
-	if err := unix.Bind(e.bound, address(e.here, 0)); err != nil {
-		return fmt.Errorf("traffic: bind to %v: %w", e.here, err)
+	if e.params.Port != 0 {
+		if err := unix.SetsockoptInt(e.bound, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
+			return fmt.Errorf("traffic: set up a socket: %w", err)
+		}
+	}
+	if err := unix.Bind(e.bound, address(e.here, uint16(e.params.Port))); err != nil {
+		return fmt.Errorf("traffic: bind to %v port %d: %w", e.here, e.params.Port, err)
 	}
 	if how == unix.SOCK_STREAM {
 		const backlog = 64
@@ -90,6 +98,9 @@ func (e *end) Close() error {
 	if e.bound >= 0 {
 		unix.Close(e.bound)
 	}
+	if e.ns == nil {
+		return nil
+	}
 	return e.ns.Close()
 }
 
@@ -99,10 +110,15 @@ func (e *end) socket(how int) (fd int, err error) {
 	if e.here.Is6() {
 		family = unix.AF_INET6
 	}
-	err = e.ns.Do(func() error {
+	make := func() error {
 		fd, err = unix.Socket(family, how|unix.SOCK_CLOEXEC, 0)
 		return err
-	})
+	}
+	if e.ns == nil {
+		err = make()
+	} else {
+		err = e.ns.Do(make)
+	}
 	if err != nil {
 		return -1, fmt.Errorf("traffic: make a socket: %w", err)
 	}
@@ -178,6 +194,14 @@ func address(a netip.Addr, port uint16) unix.Sockaddr {
 		return &unix.SockaddrInet4{Port: int(port), Addr: a.As4()}
 	}
 	return &unix.SockaddrInet6{Port: int(port), Addr: a.As16()}
+}
+
+// warmUp is that of a run of the half. What has a limit counts from its beginning.
+func (e *end) warmUp(d time.Duration) time.Duration {
+	if e.params.Limit > 0 {
+		return 0
+	}
+	return warmUp(d)
 }
 
 // warmUp is how long traffic runs before it counts: windows open, daemons are

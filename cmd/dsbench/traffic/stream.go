@@ -27,17 +27,25 @@ const (
 const period = 131071
 
 // pattern is that, and a block more to write from anywhere in it.
-var pattern = func() []byte {
-	b := make([]byte, period, period+block)
+var pattern = repeat(period + block)
+
+// repeat is n bytes of the pattern.
+func repeat(n int) []byte {
+	b := make([]byte, min(n, period), n)
 	rand.NewChaCha8([32]byte{}).Read(b) // never fails
-	return append(b, append(b, b...)[:block]...)
-}()
+	for len(b) < n {
+		b = append(b, b[:min(len(b), n-len(b))]...)
+	}
+	return b
+}
 
 // A stream moves bytes over Streams connections from lead to follow, and with
 // Both over as many from follow to lead.
 type stream struct {
 	*end
-	buf   []byte
+	size  int    // of a write
+	buf   []byte // for a read
+	bytes []byte // the pattern, and a write more to begin anywhere in it
 	flows []flow
 	polls []unix.PollFd
 }
@@ -55,7 +63,10 @@ func newStream(role measure.Role, site *measure.Site, p measure.Params) (measure
 	if err == nil {
 		err = e.bind(unix.SOCK_STREAM)
 	}
-	return &stream{end: e, buf: make([]byte, block)}, err
+	if p.Size == 0 {
+		p.Size = block
+	}
+	return &stream{end: e, size: p.Size, buf: make([]byte, max(block, p.Size)), bytes: repeat(period + max(block, p.Size))}, err
 }
 
 // Run moves bytes for n milliseconds.
@@ -80,14 +91,14 @@ func (s *stream) Run(n int) (sample measure.Sample, err error) {
 		if err != nil {
 			return sample, err
 		}
-		forth := i < s.params.Streams
+		forth := (i < s.params.Streams) != s.params.Reverse
 		s.flows = append(s.flows, flow{fd: fd, sends: forth == (s.role == measure.Lead)})
 		if err := unix.SetNonblock(fd, true); err != nil {
 			return sample, fmt.Errorf("traffic: %w", err)
 		}
 	}
 	length := time.Duration(n) * time.Millisecond
-	return s.move(warmUp(length), length)
+	return s.move(s.warmUp(length), length)
 }
 
 // move moves bytes until the senders' time is over and everything has arrived.
@@ -183,13 +194,13 @@ func (s *stream) wait() (time.Time, error) {
 
 // send writes up to a burst, or ends the flow.
 func (s *stream) send(f *flow, last bool) error {
-	if last {
+	if last || s.params.Limit > 0 && f.at >= s.params.Limit {
 		f.done = true
 		return unix.Shutdown(f.fd, unix.SHUT_WR)
 	}
 	for range burst {
 		at := f.at % period
-		n, err := unix.Write(f.fd, pattern[at:at+block])
+		n, err := unix.Write(f.fd, s.bytes[at:at+int64(s.size)])
 		if err != nil {
 			return pause("send", err)
 		}
@@ -211,8 +222,11 @@ func (s *stream) receive(f *flow) error {
 			return nil
 		}
 		at, k := f.at%period, min(n, look)
+		if s.params.Verify && !bytes.Equal(s.buf[:n], s.bytes[at:int(at)+n]) {
+			return fmt.Errorf("traffic: wrong data among the %d bytes from byte %d of a stream", n, f.at)
+		}
 		tail := (f.at + int64(n-k)) % period
-		if !bytes.Equal(s.buf[:k], pattern[at:int(at)+k]) || !bytes.Equal(s.buf[n-k:n], pattern[tail:int(tail)+k]) {
+		if !bytes.Equal(s.buf[:k], s.bytes[at:int(at)+k]) || !bytes.Equal(s.buf[n-k:n], s.bytes[tail:int(tail)+k]) {
 			return fmt.Errorf("traffic: wrong data in the %d bytes from byte %d of a stream", n, f.at)
 		}
 		f.at += int64(n)

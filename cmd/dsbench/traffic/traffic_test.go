@@ -27,7 +27,7 @@ func TestReceiveChecks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := &stream{buf: make([]byte, block)}
+		s := &stream{end: &end{}, buf: make([]byte, block), bytes: pattern}
 		f := &flow{fd: pair[1], at: 7*period + 1000}
 		sent := c.spoil(append([]byte(nil), pattern[1000:6000]...))
 		if _, err := unix.Write(pair[0], sent); err != nil {

@@ -1,0 +1,235 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"exnet/cmd/dsbench/measure"
+	"exnet/cmd/dsbench/report"
+)
+
+// clientCommand is `dsbench client`.
+type clientCommand struct {
+	Host string `arg:"" help:"The host on which dsbench server runs."`
+	output
+	Port    int     `short:"p" default:"5210" placeholder:"N" help:"The port of the server (5210)."`
+	Time    float64 `short:"t" default:"10" placeholder:"SECONDS" help:"How long a run counts (10)."`
+	Number  amount  `short:"n" placeholder:"N[KMG]" help:"Instead, so many bytes of each stream, or so many round trips."`
+	Length  amount  `short:"l" placeholder:"N[KMG]" help:"Bytes of a write, a message or a datagram (128K, 64, 1400)."`
+	Streams int     `short:"P" default:"1" placeholder:"N" help:"So many streams at a time (1)."`
+	Reverse bool    `short:"R" help:"The server sends."`
+	Bidir   bool    `help:"Both send, as many streams each way."`
+	RR      bool    `name:"rr" xor:"load" help:"Messages and their echoes, one after the other."`
+	CRR     bool    `name:"crr" xor:"load" help:"The same with a connection for each."`
+	UDP     bool    `name:"udp" xor:"load" help:"Datagrams, as fast as they go."`
+	Verify  bool    `help:"Compare every byte that arrives, not the ends of each read only: touched data."`
+	Runs    int     `default:"1" placeholder:"N" help:"So many runs (1)."`
+}
+
+// Help is the long text of --help.
+func (*clientCommand) Help() string {
+	return "Without --rr, --crr or --udp it measures TCP streams. It is to dsbench server what iperf3 -c is to iperf3 -s: both use plain sockets of the kernel, so that any two hosts and " +
+		"any interface can be measured; connections that EXT-DS moves are measured by dsbench and dsbench ds. What is measured goes to a port that the " +
+		"server chooses, see its --data.\n\n" + exitHelp
+}
+
+// An amount is a number with a unit of 1024: 128K.
+type amount int64
+
+// UnmarshalText reads it.
+func (a *amount) UnmarshalText(text []byte) error {
+	number, shift := string(text), 0
+	for i, unit := range []string{"K", "M", "G", "T"} {
+		if n, found := strings.CutSuffix(strings.ToUpper(number), unit); found {
+			number, shift = n, 10*(i+1)
+			break
+		}
+	}
+	n, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || n < 1 || n > math.MaxInt64>>shift {
+		return fmt.Errorf("%q is no amount: want one as 1500, 128K or 2M", text)
+	}
+	*a = amount(n << shift)
+	return nil
+}
+
+// session is what a client does; it is a plan.
+type session struct {
+	clientCommand
+	load   string // contender
+	params measure.Params
+	row    report.Row // what is known beforehand
+	value  func(measure.Result) float64
+}
+
+// throughput is what both sides received, in bits per second.
+func throughput(r measure.Result) float64 { return 8 * (r.Lead.Rate + r.Follow.Rate) }
+
+// session checks the options and says what they come to.
+func (c *clientCommand) session() (*session, error) {
+	s := &session{clientCommand: *c}
+	size := int(c.Length)
+	other := c.RR || c.CRR || c.UDP
+	fallback := func(n int) {
+		if size == 0 {
+			size = n
+		}
+	}
+	switch {
+	case !(c.Time >= 0.01 && c.Time <= 86400):
+		return nil, fmt.Errorf("-t %v: from 0.01 seconds to a day", c.Time)
+	case c.Port < 1 || c.Port > 65535:
+		return nil, fmt.Errorf("--port %d: from 1 to 65535", c.Port)
+	case c.Streams < 1 || c.Streams > mostStreams:
+		return nil, fmt.Errorf("-P %d: from 1 to %d streams", c.Streams, mostStreams)
+	case c.Length > mostBytes:
+		return nil, fmt.Errorf("-l %d: at most %d bytes at a time", c.Length, mostBytes)
+	case c.Runs < 1:
+		return nil, fmt.Errorf("--runs %d: 1 or more", c.Runs)
+	case c.Reverse && c.Bidir:
+		return nil, errors.New("either -R or --bidir: both ways at once has no reverse")
+	case other && (c.Streams > 1 || c.Reverse || c.Bidir):
+		return nil, errors.New("-P, -R and --bidir are of streams: not with --rr, --crr or --udp")
+	case c.UDP && c.Number > 0:
+		return nil, errors.New("-n is not with --udp, of which nobody knows what arrives: use -t")
+	}
+	const numbered = 8 // bytes that begin with a number
+	s.row = report.Row{Path: "tcp", Unit: report.BitsPerSecond}
+	s.value = throughput
+	switch {
+	case c.RR:
+		fallback(64)
+		s.load = "traffic/pingpong"
+		s.row.Test, s.row.Unit, s.row.What = "rr", report.Nanoseconds, "half of a round trip over one connection, one message after the other, median"
+		s.value = func(r measure.Result) float64 { return r.Lead.Times.Quantile(0.5) / 2 }
+	case c.CRR:
+		fallback(64)
+		s.load = "traffic/connect"
+		s.row.Test, s.row.Unit, s.row.What = "crr", report.ConnectionsPS, "connections a second, one after the other, each for one round trip"
+		s.value = func(r measure.Result) float64 { return r.Lead.Rate }
+	case c.UDP:
+		fallback(1400)
+		s.load = "traffic/datagrams"
+		s.row.Test, s.row.Path, s.row.What = "datagrams", "udp", "what arrives of datagrams that are sent as fast as possible"
+	default:
+		fallback(128 << 10)
+		s.load = "traffic/stream"
+		s.row.Test, s.row.What = "stream", "what is received of "+strconv.Itoa(c.Streams)+" TCP streams at a time"
+		if c.Streams > 1 {
+			s.row.Test += "-" + strconv.Itoa(c.Streams)
+		}
+		if c.Reverse {
+			s.row.Test, s.row.What = s.row.Test+"-reverse", s.row.What+", sent by the server"
+		}
+		if c.Bidir {
+			s.row.Test, s.row.What = s.row.Test+"-bidir", s.row.What+" each way, the sum of both"
+		}
+	}
+	if (c.CRR || c.UDP) && size < numbered {
+		return nil, fmt.Errorf("-l %d: at least %d bytes, for a number", size, numbered)
+	}
+	const longest = 65507 // of UDP over IPv4
+	if c.UDP && size > longest {
+		return nil, fmt.Errorf("-l %d: at most %d bytes of a datagram", size, longest)
+	}
+	s.row.Size = size
+	s.params = measure.Params{Size: size, Streams: c.Streams, Both: c.Bidir, Reverse: c.Reverse, Limit: int64(c.Number), Verify: c.Verify, Astray: true}
+	return s, nil
+}
+
+// Run measures and prints.
+func (c *clientCommand) Run(in *invocation) error {
+	s, err := c.session()
+	if err != nil {
+		return usageError{err}
+	}
+	return c.run(in, s, nil, false)
+}
+
+// length is that of a run. With a number of bytes it is as long as it takes.
+func (s *session) length() time.Duration {
+	if s.Number > 0 {
+		return 24 * time.Hour
+	}
+	return time.Duration(s.Time * float64(time.Second))
+}
+
+// Takes is about how long the session takes.
+func (s *session) Takes() time.Duration {
+	return time.Duration(float64(s.Runs) * s.Time * 1.1 * float64(time.Second))
+}
+
+// Run makes the runs.
+func (s *session) Run(ctx context.Context, r *report.Report, progress *report.Progress) error {
+	err := s.measure(ctx, progress)
+	if len(s.row.Runs) > 0 {
+		r.Rows = append(r.Rows, s.row.Finish())
+	}
+	if ctx.Err() != nil {
+		r.Partial = true
+		return context.Cause(ctx)
+	}
+	if err != nil {
+		r.Fail(s.row.Test, err)
+	}
+	return nil
+}
+
+func (s *session) measure(ctx context.Context, progress *report.Progress) error {
+	address := net.JoinHostPort(s.Host, strconv.Itoa(s.Port))
+	progress.Doing("connecting to " + address)
+	dialer := net.Dialer{Timeout: 10 * time.Second}
+	control, err := dialer.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return fmt.Errorf("%w; is dsbench server running there?", err)
+	}
+	if err := keepAlive(control); err != nil {
+		control.Close()
+		return err
+	}
+	contenders, err := sessionContenders(measure.Lead, control, 0)
+	if err != nil {
+		control.Close()
+		return err
+	}
+	duo := measure.Remote(control, contenders)
+	defer duo.Close()
+	defer context.AfterFunc(ctx, duo.Close)()
+	duo.Patience = s.length() + s.length()/10 + time.Minute // the warm-up, and what is under way
+	entry, err := duo.Prepare(ctx, s.load, s.params)
+	if err != nil {
+		return err
+	}
+	var times measure.Histogram
+	for range s.Runs {
+		progress.Doing(s.row.Test + " to " + s.Host)
+		result, err := entry.Run(ctx, int(s.length().Milliseconds()))
+		if err != nil {
+			return err
+		}
+		s.row.Runs = append(s.row.Runs, s.value(result))
+		if t := result.Lead.Times; t != nil && s.RR {
+			times.Merge(t)
+			s.row.Percentiles = report.PercentilesOf(&times, 0.5)
+		}
+		s.row.Note = note(result)
+		progress.Done(s.Takes() / time.Duration(s.Runs))
+	}
+	return nil
+}
+
+// note is what else there is to know of a run.
+func note(r measure.Result) string {
+	busy := func(s measure.Sample) float64 { return 100 * float64(s.OnCPU) / float64(max(1, s.Elapsed)) }
+	text := fmt.Sprintf("of one CPU %.0f %% here, %.0f %% at the server", busy(r.Lead), busy(r.Follow))
+	if f := r.Follow; f.Count > 0 {
+		text += fmt.Sprintf("; %d of %d datagrams lost (%.2f %%)", f.Lost, f.Lost+f.Count, 100*float64(f.Lost)/float64(f.Lost+f.Count))
+	}
+	return text
+}

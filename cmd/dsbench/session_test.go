@@ -1,0 +1,224 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"exnet/cmd/dsbench/report"
+)
+
+// aServer is a server in a process of its own; it ends with the test, in order.
+func aServer(t *testing.T, flags ...string) (cmd *exec.Cmd, port string) {
+	t.Helper()
+	cmd, _, stderr, _ := program(t, append([]string{"server", "--bind", "127.0.0.1", "--port", "0"}, flags...)...)
+	cmd.Stdout = nil
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Signal(syscall.SIGTERM) // if it is not gone
+		cmd.Wait()                          // the exit code is looked at
+		if code := cmd.ProcessState.ExitCode(); code != exitOK && !t.Failed() {
+			t.Errorf("the server ended with %v: %s", cmd.ProcessState, stderr)
+		}
+	})
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatalf("no server: %v: %s", err, stderr)
+	}
+	_, port, err = net.SplitHostPort(strings.TrimSpace(strings.TrimPrefix(line, "dsbench server: listening on ")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cmd, port
+}
+
+// aClient runs a client to its end.
+func aClient(t *testing.T, port string, flags ...string) (code int, r report.Report, said string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code = run(append([]string{"client", "127.0.0.1", "-p", port, "--json"}, flags...), &out, &errs)
+	if code != exitUsage {
+		r = parsed(t, out.Bytes())
+	}
+	return code, r, errs.String()
+}
+
+func TestClientAndServer(t *testing.T) {
+	_, port := aServer(t)
+	for _, c := range []struct {
+		flags, test string
+		size        int
+		unit        report.Unit
+	}{
+		{"-t 0.1", "stream", 128 << 10, report.BitsPerSecond},
+		{"-t 0.1 -R -l 1000", "stream-reverse", 1000, report.BitsPerSecond},
+		{"-t 0.1 -P 3 --bidir --verify", "stream-3-bidir", 128 << 10, report.BitsPerSecond},
+		{"-n 50K -P 2 -l 7 --verify", "stream-2", 7, report.BitsPerSecond},
+		{"-n 3M -R", "stream-reverse", 128 << 10, report.BitsPerSecond},
+		{"-t 0.1 --rr", "rr", 64, report.Nanoseconds},
+		{"-n 100 --rr -l 1", "rr", 1, report.Nanoseconds},
+		{"-n 3 --rr -l 1M", "rr", 1 << 20, report.Nanoseconds},
+		{"-t 0.1 --crr --runs 2", "crr", 64, report.ConnectionsPS},
+		{"-n 50 --crr -l 8", "crr", 8, report.ConnectionsPS},
+		{"-t 0.1 --udp -l 60000", "datagrams", 60000, report.BitsPerSecond},
+	} {
+		code, r, said := aClient(t, port, strings.Fields(c.flags)...)
+		if code != exitOK || len(r.Rows) != 1 {
+			t.Errorf("%s: exit code %d, %d rows: %s", c.flags, code, len(r.Rows), said)
+			continue
+		}
+		row := r.Rows[0]
+		if row.Test != c.test || row.Size != c.size || row.Unit != c.unit || row.Value <= 0 {
+			t.Errorf("%s: %+v", c.flags, row)
+		}
+		if (row.Percentiles != nil) != (c.test == "rr") {
+			t.Errorf("%s: percentiles %v", c.flags, row.Percentiles)
+		}
+	}
+}
+
+// One client at a time: another is told so at once. Who hangs up, or is no client at
+// all, does not keep the server from the next.
+func TestServerIsBusyAndStays(t *testing.T) {
+	_, port := aServer(t)
+	long, _, _, _ := program(t, "client", "127.0.0.1", "-p", port, "-t", "600")
+	if err := long.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(time.Minute); ; {
+		code, _, said := aClient(t, port, "-n", "1")
+		if code == exitFailed && strings.Contains(said, "busy with another client") {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("exit code %d beside another client: %s", code, said)
+		}
+	}
+	long.Process.Kill()
+	long.Wait() // it was killed
+
+	for _, nonsense := range []string{"GET / HTTP/1.0\r\n\r\n", `{"do":"run","entry":-1}` + "\n", `{"do":"prepare","contender":"shm/put"}` + "\n",
+		`{"do":"prepare","contender":"traffic/stream","params":{"streams":100000,"size":1}}` + "\n", strings.Repeat(" ", 2<<20)} {
+		freely(t, port, func(c net.Conn) {
+			io.WriteString(c, nonsense) // the server may hang up before it has all
+			c.(*net.TCPConn).CloseWrite()
+			answer, _ := io.ReadAll(c) // it may reset the connection
+			if strings.Contains(string(answer), `"words"`) {
+				t.Errorf("%.60q is answered with %q", nonsense, answer)
+			}
+		})
+	}
+	freely(t, port, func(net.Conn) {}) // waits for the last of them
+	if code, _, said := aClient(t, port, "-n", "1K"); code != exitOK {
+		t.Errorf("after all that a client ends with %d: %s", code, said)
+	}
+}
+
+// freely calls f with a connection to a server that is not busy.
+func freely(t *testing.T, port string, f func(net.Conn)) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; {
+		code, _, said := aClient(t, port, "-n", "1K")
+		if code == exitOK {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("a client ends with %d: %s", code, said)
+		}
+	}
+	c, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	f(c)
+}
+
+// A server that dies in the middle of a run is reported, not waited for.
+func TestServerDies(t *testing.T) {
+	for _, load := range []string{"-R", "--rr", "--udp", "-P2"} {
+		cmd, _, stderr, _ := program(t, "server", "--bind", "127.0.0.1", "--port", "0")
+		cmd.Stdout = nil
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		line, err := bufio.NewReader(out).ReadString('\n')
+		if err != nil {
+			t.Fatalf("%v: %s", err, stderr)
+		}
+		_, port, err := net.SplitHostPort(strings.TrimSpace(strings.TrimPrefix(line, "dsbench server: listening on ")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		client, stdout, said, _ := program(t, "client", "127.0.0.1", "-p", port, "-t", "600", "--json", load)
+		if err := client.Start(); err != nil {
+			t.Fatal(err)
+		}
+		// Until the run is under way the server has little to do.
+		for busy := ""; busy != "busy"; {
+			var errs bytes.Buffer
+			run([]string{"client", "127.0.0.1", "-p", port, "-n", "1", "--json"}, io.Discard, &errs)
+			if strings.Contains(errs.String(), "busy") {
+				busy = "busy"
+			}
+		}
+		cmd.Process.Kill()
+		cmd.Wait() // it was killed
+		client.Wait()
+		r := parsed(t, stdout.Bytes())
+		if code := client.ProcessState.ExitCode(); code != exitFailed || !r.Partial || len(r.Failures) != 1 {
+			t.Errorf("%s: exit code %d, %+v: %s", load, code, r, said)
+		}
+	}
+}
+
+func TestClientRefuses(t *testing.T) {
+	for _, c := range []struct{ flags, want string }{
+		{"-t 0", "from 0.01 seconds"}, {"-t NaN", "from 0.01 seconds"}, {"-n 0", "no amount"}, {"-n 9999999999G", "no amount"}, {"-l 1G", "at most 16777216"},
+		{"-P 0", "from 1 to 128"}, {"-P 129", "from 1 to 128"}, {"--rr --udp", "can't be used together"}, {"--rr -R", "not with --rr"}, {"--udp -n 5", "use -t"},
+		{"-R --bidir", "has no reverse"}, {"--udp -l 70000", "at most 65507"}, {"--crr -l 4", "for a number"}, {"-p 0", "from 1 to 65535"}, {"--runs 0", "1 or more"},
+	} {
+		code, _, said := aClient(t, "1", strings.Fields(c.flags)...)
+		if code != exitUsage || !strings.Contains(said, c.want) {
+			t.Errorf("%s: exit code %d: %s", c.flags, code, said)
+		}
+	}
+	code, r, said := aClient(t, "1")
+	if code != exitFailed || len(r.Failures) != 1 || !strings.Contains(said, "is dsbench server running there?") {
+		t.Errorf("nobody listens: exit code %d: %s", code, said)
+	}
+}
+
+// A server that is told to serve once does so, and its data come to the port it says.
+func TestServerOnce(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, data, _ := net.SplitHostPort(l.Addr().String())
+	l.Close()
+	cmd, port := aServer(t, "--once", "--data", data)
+	if code, _, said := aClient(t, port, "-n", "1M"); code != exitOK {
+		t.Errorf("exit code %d: %s", code, said)
+	}
+	if err := cmd.Wait(); err != nil && !errors.As(err, new(*exec.ExitError)) {
+		t.Errorf("it does not end: %v", err)
+	}
+}
