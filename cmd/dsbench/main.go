@@ -7,6 +7,7 @@
 //	dsbench ds --preload  the preloaded library against the kernel's TCP
 //	dsbench apps          servers and their clients with it and without
 //	dsbench figures       all paths over sizes and numbers of streams
+//	dsbench breakdown     the CPU time of a message by layers
 //	dsbench server        the other side of dsbench client
 //	dsbench client HOST   TCP or UDP between two hosts
 //	dsbench compare A B   which rows of two reports differ beyond their noise
@@ -64,17 +65,18 @@ const exitHelp = `Exit codes: 0 measured, 1 failed (partial report), 2 bad or im
 
 // commands is the command line.
 type commands struct {
-	Standard standardCommand `cmd:"" default:"withargs" help:"Compare all paths for about two minutes (the default)."`
-	Fabric   fabricCommand   `cmd:"" help:"Measure VELO and RMA in shared memory against bare shared memory."`
-	Exn      exnCommand      `cmd:"" help:"Measure the interface exn0 against a relay between TUNs and a veth pair."`
-	DS       dsCommand       `cmd:"" name:"ds" help:"Measure the library that moves TCP connections to shared memory."`
-	Apps     appsCommand     `cmd:"" help:"Measure real servers and clients with that library and without."`
-	Figures  figuresCommand  `cmd:"" help:"Compare all paths over sizes and numbers of streams."`
-	Server   serverCommand   `cmd:"" help:"Answer clients that measure TCP and UDP between two hosts."`
-	Client   clientCommand   `cmd:"" help:"Measure TCP or UDP to a host on which dsbench server runs."`
-	Compare  compareCommand  `cmd:"" help:"Show what differs between two reports beyond their noise."`
-	Peer     peerCommand     `cmd:"" hidden:"" help:"One of the two processes that are measured; started by dsbench itself."`
-	Relay    relayCommand    `cmd:"" hidden:"" help:"The relay of the reference; started by dsbench itself."`
+	Standard  standardCommand  `cmd:"" default:"withargs" help:"Compare all paths for about two minutes (the default)."`
+	Fabric    fabricCommand    `cmd:"" help:"Measure VELO and RMA in shared memory against bare shared memory."`
+	Exn       exnCommand       `cmd:"" help:"Measure the interface exn0 against a relay between TUNs and a veth pair."`
+	DS        dsCommand        `cmd:"" name:"ds" help:"Measure the library that moves TCP connections to shared memory."`
+	Apps      appsCommand      `cmd:"" help:"Measure real servers and clients with that library and without."`
+	Figures   figuresCommand   `cmd:"" help:"Compare all paths over sizes and numbers of streams."`
+	Breakdown breakdownCommand `cmd:"" help:"Show which layers the CPU time of a message goes to."`
+	Server    serverCommand    `cmd:"" help:"Answer clients that measure TCP and UDP between two hosts."`
+	Client    clientCommand    `cmd:"" help:"Measure TCP or UDP to a host on which dsbench server runs."`
+	Compare   compareCommand   `cmd:"" help:"Show what differs between two reports beyond their noise."`
+	Peer      peerCommand      `cmd:"" hidden:"" help:"One of the two processes that are measured; started by dsbench itself."`
+	Relay     relayCommand     `cmd:"" hidden:"" help:"The relay of the reference; started by dsbench itself."`
 }
 
 // contenders are all that can be measured in a peer process.

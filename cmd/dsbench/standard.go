@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+	"os/exec"
 	"strings"
 
 	"exnet/cmd/dsbench/comparison"
@@ -85,4 +87,35 @@ func (c *figuresCommand) Run(in *invocation) error {
 	}
 	c.report()
 	return c.run(in, p, nil)
+}
+
+// breakdownCommand is `dsbench breakdown`.
+type breakdownCommand struct {
+	measuring
+	comparing
+	Perf string `placeholder:"FILE" help:"The program perf (in PATH)."`
+}
+
+// Help is the long text of --help.
+func (*breakdownCommand) Help() string {
+	return "Where the processors are while messages of 64 bytes go round over a path: CPU time of each layer for one round trip, by sampling with perf, beside table 5.1 " +
+		"of the thesis. It is work that is shown, not the time that a message takes. It needs root and the program perf (Debian: linux-perf).\n\n" + exitHelp
+}
+
+// Run measures and prints.
+func (c *breakdownCommand) Run(in *invocation) error {
+	p, err := c.plan(&c.measuring, false)
+	if err != nil {
+		return usageError{err}
+	}
+	b := comparison.Breakdown{Plan: p, Perf: c.Perf}
+	if err := b.Check(); err != nil {
+		return usageError{err}
+	}
+	if b.Perf == "" {
+		if b.Perf, err = exec.LookPath("perf"); err != nil {
+			return usageError{fmt.Errorf("%w: install it (Debian: linux-perf), or give its path with --perf", err)}
+		}
+	}
+	return c.run(in, b, nil)
 }

@@ -63,7 +63,7 @@ func loads(sweep bool) []load {
 			name, sum = "stream-"+string(rune('0'+n)), string(rune('0'+n))+" connections carry together"
 		}
 		l := load{name: name, mode: "stream", streams: n, sizes: writes, read: []reading{
-			{test: name, unit: report.BitsPerSecond, value: func(o outcome) float64 { return 8 * o.Rate }, what: "what " + sum + ", written by blocking calls of the size"}}}
+			{test: name, unit: report.BitsPerSecond, value: func(o outcome) float64 { return 8 * o.Rate }, what: "what " + sum + ", written by blocking calls of the size, with TCP_NODELAY where there is TCP"}}}
 		if n == 1 {
 			l.read = append(l.read, reading{test: name + "-cpu", unit: report.Nanoseconds, what: "CPU time of both sides, and of the daemons of exn0, for each GB",
 				value: func(o outcome) float64 {

@@ -36,6 +36,8 @@ type pumped struct {
 	library string       // preloaded; "": none
 	dir     string       // of sockets or of the fabric; "": none
 
+	pids []int // of the server and the client of the last run
+
 	between func(port string) (string, func(), error) // for tests: what stands before the server
 }
 
@@ -145,6 +147,7 @@ func (w *pumped) run(ctx context.Context, l load, size int) (o outcome, spent sp
 	if err := client.start(w.ns[0], cpus[0]); err != nil {
 		return o, spent, err
 	}
+	w.pids = []int{server.cmd.Process.Pid, client.cmd.Process.Pid}
 	<-client.ended
 	spent.add(client)
 	if !client.cmd.ProcessState.Success() {

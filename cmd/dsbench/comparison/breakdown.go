@@ -1,0 +1,313 @@
+package comparison
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"exnet/cmd/dsbench/measure"
+	"exnet/cmd/dsbench/report"
+)
+
+// A Breakdown says in which layers the processors are while messages go round: what
+// table 5.1 of the thesis says of the TCP/IP of its time. It is `dsbench breakdown`.
+//
+// While rr runs over a path, perf(1) notes 4000 times a second on each processor where
+// that is and from where that was called. A sample belongs to the layer of the innermost
+// function that is known to be of one (so a lock that TCP takes is TCP's), and counts if it
+// is of the two programs, of the daemons of the path, or of packets that an interrupt
+// handles. Where interrupts are off, as while somebody is woken, a sample is taken as soon
+// as they are on again, in the same layer mostly. Idle processors do not count: what is shown is work, not the time that a message
+// takes, of which waiting and the ways between processors are most. A program that
+// polls works all the time.
+type Breakdown struct {
+	Plan
+	Perf string // path of the program perf
+}
+
+// A layer is a row of the table, and how its functions begin.
+type layer struct {
+	name  string
+	what  string
+	table float64 // ns of a round trip in table 5.1; 0: not in it
+	begin []string
+}
+
+// The layers of functions of the kernel; the first that matches counts.
+var layers = []layer{
+	{"wake", "waking, sleeping and choosing who runs", 0, []string{"try_to_wake_up", "ttwu_", "__wake_up", "wake_up", "schedule", "__schedule", "sched_", "enqueue_task", "dequeue_",
+		"pick_next", "update_curr", "psi_", "finish_task_switch", "autoremove_wake", "default_wake", "woken_wake", "wait_woken", "__switch_to", "switch_mm", "do_futex", "futex_", "sk_wait_data", "sock_def_", "prepare_to_wait", "finish_wait", "hrtimer_", "reschedule_", "sysvec_reschedule", "sysvec_call_function", "flush_smp_call", "do_sched_yield", "do_poll", "do_sys_poll"}},
+	{"tun", "the TUN, as a character device and as an interface", 0, []string{"tun_", "tap_"}},
+	{"driver", "handing a packet to a device: veth, the loopback interface", 1987, []string{"veth_", "loopback_xmit", "dev_hard_start_xmit", "__dev_queue_xmit", "dev_queue_xmit", "validate_xmit", "netif_skb_features", "dev_", "sch_", "pfifo", "eth_"}},
+	{"protocol-handler", "taking packets from the backlog of a processor", 430, []string{"net_rx_action", "__napi_poll", "process_backlog", "__netif_", "netif_", "enqueue_to_backlog", "handle_softirqs", "__do_softirq", "do_softirq", "__local_bh_enable", "napi_", "rps_"}},
+	{"ip", "IP and the tables behind it", 1120, []string{"ip_", "__ip_", "ipv4_", "fib_", "nf_", "__nf_", "ipt_", "inet_ehash", "rt_", "dst_", "neigh_"}},
+	{"tcp", "TCP", 2356, []string{"tcp_", "__tcp_", "inet_csk", "bictcp", "cubictcp", "bbr_"}},
+	{"copy", "copying bytes and allocating buffers", 0, []string{"_copy_to_iter", "_copy_from_iter", "copy_", "__skb_", "skb_", "__alloc_skb", "alloc_skb", "kfree_skb", "__kfree_skb", "kmem_cache", "kmalloc", "__kmalloc", "simple_copy", "sock_wfree", "sock_rfree", "__build_skb", "build_skb"}},
+	{"socket", "system calls and sockets", 1779, []string{"sock_", "__sock_", "inet_", "unix_", "sk_", "__sk_", "lock_sock", "release_sock", "security_", "apparmor", "entry_SYSCALL", "do_syscall", "syscall_", "__x64_sys", "x64_sys", "ksys_", "vfs_", "new_sync", "fdget", "__fget", "fput", "rw_verify", "__fdget"}},
+}
+
+// What is not the kernel's, or cannot be told.
+const (
+	inProgram = "program"
+	inLibrary = "library"
+	inDaemon  = "daemon"
+	inOther   = "other"
+	inAll     = "all"
+)
+
+// others are the rows of those.
+var others = []layer{
+	{inProgram, "the two programs themselves, and libc", 0, nil},
+	{inLibrary, "libextds.so, which polls while it waits", 0, nil},
+	{inDaemon, "the daemons of exn0 themselves, which poll while they wait", 0, nil},
+	{inOther, "other parts of the kernel", 1770 + 1580, nil},
+	{inAll, "all of it", 11022, nil},
+}
+
+// thesis is the path under which table 5.1 is shown.
+const thesis = "table-5.1"
+
+// breakdownPaths are the ways whose programs have processors to themselves.
+var breakdownPaths = []string{reference, "unix", "veth", "exn0", "ds-preload"}
+
+// Check finds what is impossible.
+func (b Breakdown) Check() error {
+	for _, name := range b.Paths {
+		if !slices.Contains(breakdownPaths, name) {
+			return fmt.Errorf("no breakdown of the path %q; there are %s", name, strings.Join(breakdownPaths, ", "))
+		}
+	}
+	if len(b.Tests) > 0 {
+		return errors.New("a breakdown has no --test: all layers are found at once")
+	}
+	return b.Plan.Check()
+}
+
+const (
+	frequency = 3999 // a second, and not in step with what the kernel does each ms
+	profiling = 1500 * time.Millisecond
+)
+
+// Takes is about how long it takes.
+func (b Breakdown) Takes() time.Duration {
+	return time.Duration(len(b.profiled().ways())) * (opening + time.Duration(b.Runs)*(b.length()+profiling))
+}
+
+// profiled is the plan with the paths that it comes to.
+func (b Breakdown) profiled() Plan {
+	if b.Paths == nil {
+		b.Paths = breakdownPaths
+	}
+	return b.Plan
+}
+
+// Run measures and adds the rows to r.
+func (b Breakdown) Run(ctx context.Context, r *report.Report, progress *report.Progress) error {
+	wanted := b.Paths
+	plan := b.profiled()
+	bench := &bench{Plan: plan, progress: progress, report: r, paths: map[string]carrier{}, failed: map[string]bool{}}
+	bench.optional = wanted == nil
+	defer bench.close()
+	bench.open(ctx)
+	rr := plan.load("rr")
+	times := map[string]map[string][]float64{} // by path and layer
+	for range b.Runs {
+		for _, w := range plan.ways() {
+			c, ok := bench.paths[w.name].(*pumped)
+			if !ok || bench.failed[w.name] || ctx.Err() != nil {
+				continue
+			}
+			progress.Doing("watching messages over " + w.name)
+			found, err := b.profile(ctx, c, rr)
+			if ctx.Err() != nil {
+				continue
+			}
+			if err != nil {
+				bench.failed[w.name] = true
+				r.Fail("breakdown of "+w.name, err)
+				continue
+			}
+			if times[w.name] == nil {
+				times[w.name] = map[string][]float64{}
+			}
+			for _, l := range slices.Concat(layers, others) {
+				times[w.name][l.name] = append(times[w.name][l.name], found[l.name])
+			}
+			progress.Done(b.length() + profiling)
+		}
+	}
+	for _, l := range slices.Concat(layers, others) {
+		for _, w := range plan.ways() {
+			if runs := times[w.name][l.name]; slices.ContainsFunc(runs, func(v float64) bool { return v > 0 }) {
+				r.Rows = append(r.Rows, report.Row{Test: l.name, Path: w.name, Size: message, Unit: report.Nanoseconds, Runs: runs,
+					What: "CPU time for one round trip of 64 bytes in " + l.what}.Finish())
+			}
+		}
+		if l.table > 0 {
+			r.Rows = append(r.Rows, report.Row{Test: l.name, Path: thesis, Size: message, Unit: report.Nanoseconds, Runs: []float64{l.table},
+				Note: "not measured here: table 5.1 of the thesis, Gigabit Ethernet and Linux 2.6.18; its interrupt and its media stand under other"}.Finish())
+		}
+	}
+	if ctx.Err() != nil {
+		r.Partial = true
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// load is one of the standard loads by its name.
+func (p Plan) load(name string) load {
+	all := loads(false)
+	return all[slices.IndexFunc(all, func(l load) bool { return l.name == name })]
+}
+
+// profile watches a run, and returns the CPU time of each layer for one round trip.
+func (b Breakdown) profile(ctx context.Context, c *pumped, l load) (found map[string]float64, err error) {
+	dir, err := os.MkdirTemp("", "dsbench-perf-")
+	if err != nil {
+		return nil, fmt.Errorf("make a private directory: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	data := filepath.Join(dir, "data")
+	var complaints bytes.Buffer
+	// It samples as long as a program runs: one that says so, and waits for us.
+	perf := &process{cmd: exec.CommandContext(ctx, b.Perf, "record", "-q", "-e", "cpu-clock", "-F", strconv.Itoa(frequency), "-a", "-g", "-o", data,
+		"--", "sh", "-c", "echo sampling; read end"), ended: make(chan struct{})}
+	perf.cmd.Stderr = &complaints
+	finish, err := perf.cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	perf.cmd.Stdout = w
+	err = perf.start(nil, measure.AnyCPU)
+	w.Close()
+	if err != nil {
+		return nil, err
+	}
+	defer perf.end()
+	if line, err := bufio.NewReader(r).ReadString('\n'); err != nil || line != "sampling\n" {
+		perf.end()
+		return nil, fmt.Errorf("perf record ended: %s (it needs root, or a kernel.perf_event_paranoid of -1)", strings.TrimSpace(complaints.String()))
+	}
+	o, _, err := c.run(ctx, l, message)
+	if err != nil {
+		return nil, err
+	}
+	finish.Close()
+	select {
+	case <-perf.ended:
+	case <-time.After(patience):
+		return nil, errors.New("perf record does not end")
+	}
+	script := exec.CommandContext(ctx, b.Perf, "script", "-i", data, "-F", "comm,pid,ip,sym,dso")
+	script.Stderr = io.Discard // it complains of symbols that it lacks
+	text, err := script.Output()
+	if err != nil {
+		return nil, fmt.Errorf("perf script: %w", err)
+	}
+	samples, err := countLayers(bytes.NewReader(text), c.pids, c.daemons())
+	if err != nil {
+		return nil, err
+	}
+	rounds := float64(o.Times.Count()) * 1.1 // with the warm-up
+	if samples[inAll] == 0 || rounds == 0 {
+		return nil, errors.New("perf saw nothing of the programs: is the clock event cpu-clock there?")
+	}
+	for name, n := range samples {
+		samples[name] = n * 1e9 / frequency / rounds
+	}
+	return samples, nil
+}
+
+// countLayers counts the samples that perf script prints:
+//
+//	pump 4242
+//		ffffffff815e16cd tcp_sendmsg_locked ([kernel.kallsyms])
+//		…, each called by the next
+//		           d4ad7 __GI___write (/usr/lib/x86_64-linux-gnu/libc.so.6)
+//	(an empty line)
+func countLayers(text io.Reader, programs, daemons []int) (samples map[string]float64, err error) {
+	samples = map[string]float64{}
+	var comm string
+	var pid int
+	var frames [][2]string // symbol and object, innermost first
+	add := func() {
+		if len(frames) == 0 {
+			return
+		}
+		if l := layerOf(comm, slices.Contains(programs, pid), slices.Contains(daemons, pid), frames); l != "" {
+			samples[l]++
+			samples[inAll]++
+		}
+		frames = nil
+	}
+	s := bufio.NewScanner(text)
+	for s.Scan() {
+		line := strings.TrimRight(s.Text(), " ")
+		fields := strings.Fields(line)
+		switch {
+		case len(fields) == 0:
+			add()
+		case line[0] != '\t':
+			comm = strings.Join(fields[:len(fields)-1], " ")
+			if pid, err = strconv.Atoi(fields[len(fields)-1]); err != nil {
+				return nil, fmt.Errorf("perf script printed %q", line)
+			}
+		case len(fields) >= 3:
+			frames = append(frames, [2]string{fields[1], strings.Trim(fields[len(fields)-1], "()")})
+		}
+	}
+	add()
+	return samples, s.Err()
+}
+
+// layerOf is the layer of a sample; "" if it does not count.
+func layerOf(comm string, program, daemon bool, frames [][2]string) string {
+	const kernel = "[kernel.kallsyms]"
+	object := frames[0][1]
+	if object != kernel && !strings.HasSuffix(object, ".ko") {
+		switch {
+		case daemon:
+			return inDaemon
+		case program && strings.HasSuffix(object, "libextds.so"):
+			return inLibrary
+		case program:
+			return inProgram
+		}
+		return ""
+	}
+	found := inOther
+search:
+	for _, f := range frames {
+		for _, l := range layers {
+			if slices.ContainsFunc(l.begin, func(begin string) bool { return strings.HasPrefix(f[0], begin) }) {
+				found = l.name
+				break search
+			}
+		}
+	}
+	if program || daemon {
+		return found
+	}
+	// On behalf of others only packets are handled that may be ours: by an interrupt while
+	// the processor was idle, or by the thread for them.
+	if (strings.HasPrefix(comm, "swapper") || strings.HasPrefix(comm, "ksoftirqd")) && found != "wake" && found != inOther && found != "socket" {
+		return found
+	}
+	return ""
+}

@@ -1,0 +1,101 @@
+package comparison
+
+import (
+	"maps"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"exnet/cmd/dsbench/report"
+)
+
+// Every sample counts once, for the innermost function that is of a layer, if it is ours.
+func TestLayers(t *testing.T) {
+	const text = `pump 10
+	ffffffff81000001 _raw_spin_lock ([kernel.kallsyms])
+	ffffffff81000002 tcp_sendmsg_locked ([kernel.kallsyms])
+	ffffffff81000003 sock_write_iter ([kernel.kallsyms])
+	ffffffff81000004 do_syscall_64 ([kernel.kallsyms])
+	           d4ad7 __GI___write (/usr/lib/libc.so.6)
+
+pump 10
+	ffffffff81000001 try_to_wake_up ([kernel.kallsyms])
+	ffffffff81000002 tcp_rcv_established ([kernel.kallsyms])
+
+pump 11
+	            1000 messages (/somewhere/bin/pump)
+
+pump 11
+	            1000 spin (/somewhere/bin/libextds.so)
+	            2000 write (/somewhere/bin/libextds.so)
+
+exn-tun 20
+	            1000 runtime.main (/somewhere/bin/exn-tun)
+
+exn-tun 20
+	ffffffff81000001 tun_get_user ([kernel.kallsyms])
+
+exn-tun 21
+	            1000 of.another (/somewhere/bin/exn-tun)
+
+swapper 0
+	ffffffff81000001 pv_native_safe_halt ([kernel.kallsyms])
+	ffffffff81000002 do_idle ([kernel.kallsyms])
+
+swapper 0
+	ffffffff81000001 memcpy ([kernel.kallsyms])
+	ffffffff81000002 ip_rcv ([kernel.kallsyms])
+	ffffffff81000003 net_rx_action ([kernel.kallsyms])
+
+a b c 12
+	ffffffff81000002 tcp_v4_rcv ([kernel.kallsyms])
+
+pump 10
+	ffffffff81000001 strange ([kernel.kallsyms])
+`
+	got, err := countLayers(strings.NewReader(text), []int{10, 11}, []int{20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]float64{"tcp": 1, "wake": 1, inProgram: 1, inLibrary: 1, inDaemon: 1, "tun": 1, "ip": 1, inOther: 1, inAll: 8}
+	if !maps.Equal(got, want) {
+		t.Errorf("%v instead of %v", got, want)
+	}
+	if _, err := countLayers(strings.NewReader("nonsense\n"), nil, nil); err == nil {
+		t.Error("nonsense is counted")
+	}
+}
+
+// Over TCP most of the work is that of the kernel, and TCP has a part in it; over a lane
+// it is the library's.
+func TestBreakdown(t *testing.T) {
+	if testing.Short() {
+		t.Skip("samples all processors for seconds; run without -short")
+	}
+	perf, err := exec.LookPath("perf")
+	if err != nil {
+		t.Skip("needs the program perf (Debian: linux-perf)")
+	}
+	p := quick(t)
+	p.Runs = 1
+	var r report.Report
+	b := Breakdown{Plan: *p, Perf: perf}
+	b.Paths = []string{"unix"}
+	if err := b.Run(t.Context(), &r, nil); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Failures) > 0 && strings.Contains(r.Failures[0].Error, "perf record ended") {
+		t.Skip(r.Failures[0].Error)
+	}
+	value := func(test, path string) float64 {
+		i := slices.IndexFunc(r.Rows, func(row report.Row) bool { return row.Test == test && row.Path == path })
+		if i < 0 {
+			return 0
+		}
+		return r.Rows[i].Value
+	}
+	if value("tcp", reference) <= 0 || value("tcp", "unix") > value("tcp", reference)/2 || value(inAll, "unix") <= 0 || value(inAll, thesis) != 11022 {
+		t.Errorf("%+v", r)
+	}
+}
