@@ -46,7 +46,7 @@ type layer struct {
 // The layers of functions of the kernel; the first that matches counts.
 var layers = []layer{
 	{"wake", "waking, sleeping and choosing who runs", 0, []string{"try_to_wake_up", "ttwu_", "__wake_up", "wake_up", "schedule", "__schedule", "sched_", "enqueue_task", "dequeue_",
-		"pick_next", "update_curr", "psi_", "finish_task_switch", "autoremove_wake", "default_wake", "woken_wake", "wait_woken", "__switch_to", "switch_mm", "do_futex", "futex_", "sk_wait_data", "sock_def_", "prepare_to_wait", "finish_wait", "hrtimer_", "reschedule_", "sysvec_reschedule", "sysvec_call_function", "flush_smp_call", "do_sched_yield", "do_poll", "do_sys_poll"}},
+		"pick_next", "update_curr", "psi_", "finish_task_switch", "autoremove_wake", "default_wake", "woken_wake", "wait_woken", "__switch_to", "switch_mm", "do_futex", "futex_", "sk_wait_data", "sock_def_", "unix_write_space", "ep_poll_callback", "prepare_to_wait", "finish_wait", "hrtimer_", "reschedule_", "sysvec_reschedule", "sysvec_call_function", "flush_smp_call", "do_sched_yield", "do_poll", "do_sys_poll"}},
 	{"tun", "the TUN, as a character device and as an interface", 0, []string{"tun_", "tap_"}},
 	{"driver", "handing a packet to a device: veth, the loopback interface", 1987, []string{"veth_", "loopback_xmit", "dev_hard_start_xmit", "__dev_queue_xmit", "dev_queue_xmit", "validate_xmit", "netif_skb_features", "dev_", "sch_", "pfifo", "eth_"}},
 	{"protocol-handler", "taking packets from the backlog of a processor", 430, []string{"net_rx_action", "__napi_poll", "process_backlog", "__netif_", "netif_", "enqueue_to_backlog", "handle_softirqs", "__do_softirq", "do_softirq", "__local_bh_enable", "napi_", "rps_"}},

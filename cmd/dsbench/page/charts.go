@@ -42,7 +42,7 @@ func (d *drawing) bars() (body string, high int) {
 		if row.Disturbed > 0 {
 			value += "  noisy"
 		}
-		d.text(past+8, y+19, `style="paint-order:stroke;stroke:var(--glow);stroke-width:3"`, value)
+		d.text(past+8, y+19, halo, value)
 	}
 	return d.String(), int(end) + bottom
 }
@@ -139,5 +139,5 @@ func (d *drawing) reference(ref reference, y scale, left, right int) {
 		d.add(`<rect class="band" x="%d" y="%.1f" width="%d" height="%.1f"/>`, left, a, right-left, b-a)
 	}
 	d.add(`<line class="thesis" x1="%d" x2="%d" y1="%.1f" y2="%.1f"/>`, left, right, a, a)
-	d.text(float64(left+6), a-4, `class="soft" font-size="11"`, ref.what)
+	d.text(float64(left+6), a-4, `class="soft" font-size="11" `+halo, ref.what)
 }

@@ -100,6 +100,9 @@ type drawing struct {
 
 func (d *drawing) add(format string, args ...any) { fmt.Fprintf(d, format+"\n", args...) }
 
+// halo keeps a text readable over lines.
+const halo = `style="paint-order:stroke;stroke:var(--glow);stroke-width:3"`
+
 func (d *drawing) text(x, y float64, how, text string) {
 	d.add(`<text x="%.1f" y="%.1f" %s>%s</text>`, x, y, how, html.EscapeString(text))
 }
