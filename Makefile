@@ -27,12 +27,16 @@ test: all bin/suite ## what a change must pass, in less than a quarter of an hou
 test-all: all bin/suite ## the same with long matrices, seeds, soaks and fuzzing
 	bin/suite -long
 
-bench: all ## measure everything, against references on this machine
+# What the first run measures is the baseline of those to come; git ignores it.
+bench: all ## measure everything, and compare with .cache/bench (remove it to start anew)
 	$(GO) test -run='^$$' -bench=. -benchmem ./...
-	bin/dsbench fabric
-	bin/dsbench exn
-	bin/dsbench ds --preload
-	bin/dsbench apps
+	@mkdir -p .cache/bench; worse=0; \
+	for what in standard fabric exn "ds --preload" apps; do \
+		name=$${what%% *}; baseline=.cache/bench/$$name.json; report=dsbench-report/$$name; \
+		echo "== dsbench $$what"; bin/dsbench $$what --out $$report || exit; \
+		if [ -f $$baseline ]; then bin/dsbench compare $$baseline $$report/results.json || worse=$$?; \
+		else cp $$report/results.json $$baseline; fi; \
+	done; exit $$worse
 
 fmt: ## format the sources
 	gofmt -w .
