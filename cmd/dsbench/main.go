@@ -14,7 +14,8 @@
 //
 // Every command prints a table, or with --json one object whose schema is in
 // package report, on standard output; what goes wrong, and on a terminal the
-// progress, on standard error.
+// progress, on standard error. With --out, and dsbench alone and figures without
+// it, a directory gets the object, a table for spreadsheets, and a page with figures.
 //
 // # Exit codes
 //
@@ -24,6 +25,16 @@
 //	3    measured, a target was missed, and --check was given
 //	4    compared, and something became worse
 //	130  interrupted; the report is partial (other signals: 128 + their number)
+//
+// # Packages
+//
+//	comparison          every path between two programs: dsbench, figures, breakdown
+//	rawfabric, bare     dsbench fabric and its reference
+//	exn0, path          dsbench exn and the networks it makes
+//	workload, debroot   dsbench ds and apps, and where real programs come from
+//	traffic             what is sent: exn, server and client
+//	measure             two halves side by side, statistics, and the noise beside them
+//	report, page        what comes out: rows, tables, comparison; figures
 //
 // # Adding a command
 //
