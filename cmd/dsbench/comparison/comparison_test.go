@@ -242,9 +242,8 @@ type counting struct {
 	each  func()
 }
 
-func (counting) carries(load, int) bool { return true }
-func (counting) daemons() []int         { return nil }
-func (counting) Close() error           { return nil }
+func (counting) daemons() []int { return nil }
+func (counting) Close() error   { return nil }
 func (c counting) run(ctx context.Context, _ load, _ int) (outcome, spending, error) {
 	*c.calls++
 	c.each()

@@ -10,19 +10,15 @@ import (
 type tool struct {
 	plan workload.Plan
 	test string // of workload
-	load string
-	size int
 }
 
 // outside makes a way of a test of package workload, without the library.
-func outside(test, load string, size int) func(context.Context, *Plan) (carrier, error) {
+func outside(test string) func(context.Context, *Plan) (carrier, error) {
 	return func(ctx context.Context, p *Plan) (carrier, error) {
-		t := &tool{workload.Plan{Group: workload.Library, Runs: 1, Quick: true, CPUs: p.CPUs}, test, load, size}
+		t := &tool{workload.Plan{Group: workload.Library, Runs: 1, Quick: true, CPUs: p.CPUs}, test}
 		return t, t.plan.Fetch(ctx, test)
 	}
 }
-
-func (t *tool) carries(l load, size int) bool { return l.name == t.load && size == t.size }
 
 func (t *tool) daemons() []int { return nil }
 

@@ -60,7 +60,13 @@ const opening = 500 * time.Millisecond
 func (p Plan) Takes() (d time.Duration) {
 	d = time.Duration(len(p.ways())) * opening
 	for _, l := range p.wanted() {
-		d += time.Duration(p.Runs*len(l.sizes)*len(p.ways())) * p.runTakes()
+		for _, size := range l.sizes {
+			for _, w := range p.ways() {
+				if w.carries(l, size) {
+					d += time.Duration(p.Runs) * p.runTakes()
+				}
+			}
+		}
 	}
 	return d
 }
@@ -146,7 +152,7 @@ type series struct {
 func (b *bench) measure(ctx context.Context, l load, size int) {
 	var over []way
 	for _, w := range b.ways() {
-		if c := b.paths[w.name]; c != nil && c.carries(l, size) {
+		if b.paths[w.name] != nil && w.carries(l, size) {
 			over = append(over, w)
 		}
 	}

@@ -87,8 +87,6 @@ func (w *pumped) Close() error {
 	return errors.Join(errs...)
 }
 
-func (w *pumped) carries(load, int) bool { return true }
-
 func (w *pumped) daemons() []int {
 	if w.path == nil {
 		return nil

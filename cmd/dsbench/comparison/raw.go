@@ -51,7 +51,8 @@ const (
 	smallestPut, largestPut   = 16, 8 << 20
 )
 
-func (f *raw) carries(l load, size int) bool {
+// messagesAndPuts is what the fabric itself carries.
+func messagesAndPuts(l load, size int) bool {
 	switch l.name {
 	case "stream":
 		return size >= smallestPut && size <= largestPut && size%8 == 0

@@ -15,14 +15,12 @@ type way struct {
 	name     string
 	what     string
 	standard bool // also without a sweep
+	carries  func(l load, size int) bool
 	open     func(context.Context, *Plan) (carrier, error)
 }
 
 // A carrier is a path that stands: it carries one load at a time.
 type carrier interface {
-	// carries says whether the path has such a load.
-	carries(l load, size int) bool
-
 	// run makes one run of about the plan's length. spent is the CPU time of the processes
 	// that it has started and that have ended.
 	run(ctx context.Context, l load, size int) (o outcome, spent spending, err error)
@@ -41,17 +39,25 @@ const vethMTU = 1500
 // ways are all there are. An implementation of EXT-DS that programs are linked with
 // goes beside ds-preload, as ds-go.
 var ways = []way{
-	{reference, "kernel TCP over loopback", true, func(_ context.Context, p *Plan) (carrier, error) { return &pumped{plan: p, address: loopback}, nil }},
-	{"unix", "an AF_UNIX stream", true, openUnix},
-	{"veth", "kernel TCP over a veth pair, MTU 1500", true, between(func(*Plan) (*path.Path, error) { return path.Veth(vethMTU) })},
-	{"exn0", "kernel TCP over exn0, MTU 65,535", true, exn("exn0", "--mtu=65535")},
-	{"exn0-irq", "the same, handling each interrupt, no NAPI", false, exn("exn0-irq", "--mtu=65535", "--mode=irq")},
-	{"exn0-nospin", "the same, sleeping as soon as there is nothing to do", false, exn("exn0-nospin", "--mtu=65535", "--busy-poll=0s")},
-	{"exn0-mtu1500", "kernel TCP over exn0, MTU 1500", false, exn("exn0-mtu1500", "--mtu=1500")},
-	{"ds-preload", "TCP over loopback with libextds.so preloaded", true, openPreload},
-	{"fabric", "VELO and RMA of package fabric/shm: messages up to 120 bytes, PUTs into a ring of four buffers, every byte read", true, openFabric},
-	{"tcp-iperf3", "kernel TCP over loopback by iperf3", true, outside(workload.Stream, "stream", block)},
-	{"tcp-sockperf", "kernel TCP over loopback by sockperf", true, outside(workload.Ping, "rr", message)},
+	{reference, "kernel TCP over loopback", true, everything, func(_ context.Context, p *Plan) (carrier, error) { return &pumped{plan: p, address: loopback}, nil }},
+	{"unix", "an AF_UNIX stream", true, everything, openUnix},
+	{"veth", "kernel TCP over a veth pair, MTU 1500", true, everything, between(func(*Plan) (*path.Path, error) { return path.Veth(vethMTU) })},
+	{"exn0", "kernel TCP over exn0, MTU 65,535", true, everything, exn("exn0", "--mtu=65535")},
+	{"exn0-irq", "the same, handling each interrupt, no NAPI", false, everything, exn("exn0-irq", "--mtu=65535", "--mode=irq")},
+	{"exn0-nospin", "the same, sleeping as soon as there is nothing to do", false, everything, exn("exn0-nospin", "--mtu=65535", "--busy-poll=0s")},
+	{"exn0-mtu1500", "kernel TCP over exn0, MTU 1500", false, everything, exn("exn0-mtu1500", "--mtu=1500")},
+	{"ds-preload", "TCP over loopback with libextds.so preloaded", true, everything, openPreload},
+	{"fabric", "VELO and RMA of package fabric/shm: messages up to 120 bytes, PUTs into a ring of four buffers, every byte read", true, messagesAndPuts, openFabric},
+	{"tcp-iperf3", "kernel TCP over loopback by iperf3", true, only("stream", block), outside(workload.Stream)},
+	{"tcp-sockperf", "kernel TCP over loopback by sockperf", true, only("rr", message), outside(workload.Ping)},
+}
+
+// everything is what paths with sockets carry.
+func everything(load, int) bool { return true }
+
+// only is what a tool measures that is measured here, too.
+func only(name string, size int) func(load, int) bool {
+	return func(l load, n int) bool { return l.name == name && n == size }
 }
 
 // Paths are the names of the ways, or of those that are measured without being asked for.
