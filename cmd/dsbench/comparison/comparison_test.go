@@ -149,20 +149,22 @@ func TestSlowPathIsSlower(t *testing.T) {
 	p := quick(t)
 	slowed := func(to io.Writer, chunk []byte, at int) error {
 		if len(chunk) < 10*message {
-			time.Sleep(3 * time.Millisecond)
+			time.Sleep(10 * time.Millisecond)
 		}
 		time.Sleep(time.Millisecond) // of a stream it has some 100 chunks under way
 		return asItIs(to, chunk, at)
 	}
 	for _, name := range []string{"stream", "rr", "crr"} {
-		fast, slow := rows(t, p, spoiled(t, p, asItIs), name), rows(t, p, spoiled(t, p, slowed), name)
-		c := report.Compare(&fast, &slow)
-		if ch := c.Changes[0]; ch.Verdict != report.Worse {
-			t.Errorf("%s over a path that waits 4 ms each time is %s: %+v", name, ch.Verdict, ch)
-		}
-		if c := report.Compare(&slow, &fast); c.Changes[0].Verdict != report.Better {
-			t.Errorf("%s without that wait is %s", name, c.Changes[0].Verdict)
-		}
+		t.Run(name, func(t *testing.T) {
+			fast, slow := rows(t, p, spoiled(t, p, asItIs), name), rows(t, p, spoiled(t, p, slowed), name)
+			c := report.Compare(&fast, &slow)
+			if ch := c.Changes[0]; ch.Verdict != report.Worse {
+				t.Errorf("over a path that waits some ms each time it is %s: %+v", ch.Verdict, ch)
+			}
+			if c := report.Compare(&slow, &fast); c.Changes[0].Verdict != report.Better {
+				t.Errorf("without that wait it is %s", c.Changes[0].Verdict)
+			}
+		})
 	}
 }
 

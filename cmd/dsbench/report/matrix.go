@@ -60,13 +60,17 @@ func (r *Report) WriteMatrix(w io.Writer) error {
 		}
 		lines = append(lines, line)
 	}
+	if len(head) > len(lines)+1 { // many tests: downwards
+		lines = transposed(lines)
+		lines[0][0] = "TEST"
+	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n\n", r.Machine)
 	for _, line := range lines {
 		var out strings.Builder
 		for i, cell := range line {
 			width := 0
-			for _, l := range lines {
+			for _, l := range lines { // as wide as the widest of its column
 				width = max(width, utf8.RuneCountInString(l[i]))
 			}
 			out.WriteString(cell + strings.Repeat(" ", width-utf8.RuneCountInString(cell)+3))
@@ -77,14 +81,39 @@ func (r *Report) WriteMatrix(w io.Writer) error {
 	for _, t := range m.Tests {
 		fmt.Fprintf(&b, "  %s: %s\n", t.name(), t.What)
 	}
-	for _, row := range r.Rows {
-		if row.Note != "" {
-			fmt.Fprintf(&b, "  %s: %s\n", row.point(), row.Note)
-		}
-	}
+	r.notes(&b)
 	r.verdict(&b)
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+func transposed(lines [][]string) [][]string {
+	out := make([][]string, len(lines[0]))
+	for i := range out {
+		for _, line := range lines {
+			out[i] = append(out[i], line[i])
+		}
+	}
+	return out
+}
+
+// notes prints the notes of rows, each once.
+func (r *Report) notes(b *strings.Builder) {
+	var notes []string
+	of := map[string][]string{}
+	for _, row := range r.Rows {
+		if row.Note != "" && of[row.Note] == nil {
+			notes = append(notes, row.Note)
+		}
+		of[row.Note] = append(of[row.Note], row.point())
+	}
+	for _, note := range notes {
+		points := of[note]
+		if len(points) > 2 {
+			points = append(points[:1:1], fmt.Sprintf("and %d more", len(points)-1))
+		}
+		fmt.Fprintf(b, "  %s: %s\n", strings.Join(points, ", "), note)
+	}
 }
 
 func (r *Row) cell() string {

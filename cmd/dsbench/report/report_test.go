@@ -315,6 +315,16 @@ func TestMatrix(t *testing.T) {
 		t.Fatal(err)
 	}
 	golden(t, "matrix.txt", b.Bytes())
+	for _, test := range []string{"a", "b", "c"} {
+		for _, path := range m.Paths {
+			r.Rows = append(r.Rows, Row{Test: test, Path: path, Unit: Nanoseconds, Runs: []float64{1}, Note: "the same of all"}.Finish())
+		}
+	}
+	b.Reset()
+	if err := r.WriteMatrix(&b); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "matrix-long.txt", b.Bytes())
 	r.Rows[0].Size = 128
 	if _, ok := r.Matrix(); ok {
 		t.Error("two sizes fit one column")
