@@ -114,6 +114,9 @@ func (d *drawing) lines(test string) (body string, high int) {
 		ends = append(ends, at)
 		d.text(x.at(float64(max(1, last.Size)))+10, at+4, fmt.Sprintf(`style="fill:%s"`, d.colours[path]), path)
 	}
+	for _, ref := range beside { // over the lines
+		d.text(left+6, y.at(ref.high)-4, `class="soft" font-size="11" `+halo, ref.what)
+	}
 	return d.String(), height
 }
 
@@ -139,5 +142,4 @@ func (d *drawing) reference(ref reference, y scale, left, right int) {
 		d.add(`<rect class="band" x="%d" y="%.1f" width="%d" height="%.1f"/>`, left, a, right-left, b-a)
 	}
 	d.add(`<line class="thesis" x1="%d" x2="%d" y1="%.1f" y2="%.1f"/>`, left, right, a, a)
-	d.text(float64(left+6), a-4, `class="soft" font-size="11" `+halo, ref.what)
 }
