@@ -3,7 +3,9 @@ package comparison
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"slices"
 	"strings"
@@ -12,6 +14,7 @@ import (
 	"time"
 
 	"exnet/cmd/dsbench/measure"
+	"exnet/cmd/dsbench/path"
 	"exnet/cmd/dsbench/report"
 	"exnet/test/built"
 	"exnet/test/leak"
@@ -209,6 +212,17 @@ func TestPathsThatAreNotThere(t *testing.T) {
 		if i := slices.IndexFunc(r.Rows, func(row report.Row) bool { return row.Path == reference }); i < 0 {
 			t.Errorf("asked for %q: no reference in %+v", asked, r.Rows)
 		}
+	}
+}
+
+// Who may not make namespaces is told what would help.
+func TestRootless(t *testing.T) {
+	open := between(func(*Plan) (*path.Path, error) { return nil, fmt.Errorf("make a namespace: %w", fs.ErrPermission) })
+	if _, err := open(t.Context(), &Plan{}); err == nil || !strings.Contains(err.Error(), "needs root") {
+		t.Errorf("%v", err)
+	}
+	if _, err := exn("exn0")(t.Context(), &Plan{}); err == nil || !strings.Contains(err.Error(), "run make") {
+		t.Errorf("without exn-tun: %v", err)
 	}
 }
 
