@@ -348,7 +348,7 @@ static double messages(int connects)
 	if (!message)
 		fail("memory");
 	memcpy(message, pattern, with.size);
-	for (; t < run.end; sent++) {
+	for (; t < run.end || run.counted == 0; sent++) { // one that takes longer than the run counts, too
 		uint64_t from = t;
 		if (gap > 0) {
 			struct timespec at = {.tv_sec = (time_t)(due / 1000000000), .tv_nsec = (long)(due % 1000000000)};
