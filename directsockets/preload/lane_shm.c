@@ -411,13 +411,12 @@ size_t lane_read(struct lane_rx *r, struct cursor *c, bool *hostile)
 			done += k;
 			continue;
 		}
-		if (!lane_valid(r, r->slot))
-			break;
-		enum lane_look what = classify(status_at(r, r->slot), &tag, &n);
+		enum lane_look what = lane_valid(r, r->slot) ? classify(status_at(r, r->slot), &tag, &n) : LOOK_NONE;
 		const uint8_t *from = r->ring + (r->slot & (r->slots - 1)) * LANE_SLOT + 8;
-		if (what == LOOK_CONTROL)
+		if (r->off == 0 && (what == LOOK_NONE || what == LOOK_CONTROL))
 			break;
-		if (what == LOOK_HOSTILE || r->off >= n || (tag == TAG_RMA_INFO && !open_piece(r, from))) {
+		// A slot of which a part was read cannot go away or become another.
+		if (what != LOOK_DATA || r->off >= n || (tag == TAG_RMA_INFO && !open_piece(r, from))) {
 			*hostile = true;
 			break;
 		}
