@@ -1,0 +1,94 @@
+package lane
+
+import (
+	"sync/atomic"
+	"unsafe"
+)
+
+// The layout of the memory that two processes share, and the only place where
+// it is turned into pointers. Offsets are those of LANE.md, section 3.
+const (
+	Version = 1
+	Magic   = 0x314e414c53445845 // "EXDSLAN1"
+
+	Payload  = slotSize - 8 // bytes of payload in a slot
+	Waiters  = 8            // of each side of a channel
+	Piece    = 64 << 10     // most bytes that one RMA_INFO announces
+	reserved = 4            // slots that only control may take
+
+	headSize = 4096
+	ctlSize  = 256
+	slotSize = 128
+)
+
+// A Head is at offset 0 of a file.
+type Head struct {
+	magic                uint64
+	version              uint32
+	lanes, slots, window uint32
+	size                 uint64
+	_                    [4]uint64
+	Posted               atomic.Uint64 // control messages sent so far
+	_                    [7]uint64
+	CPU                  atomic.Uint64 // where the owner last ran, plus one
+	_                    [15]uint64
+	waiter               [Waiters]waiter
+	_                    [headSize - 256 - Waiters*64]byte
+}
+
+type waiter struct {
+	epoch atomic.Uint64 // odd: this waiter of the owner sleeps
+	_     [7]uint64
+}
+
+// A Control is the control block of a lane. All of it is written by the owner
+// of the file; of the peer's, words are loaded only: the mapping is read-only.
+type Control struct {
+	Generation atomic.Uint64 // of the attachment; 0: the owner let go
+	Closed     atomic.Uint64 // 1: the owner closed or reset its end
+	Shut       atomic.Uint64 // 1: the owner shut down its write side
+	_          [5]uint64
+	Consent    atomic.Uint64 // how often the peer may have switched
+	GoBack     atomic.Uint64 // 0, or 1 + the lane bytes the owner has taken for good
+	_          [6]uint64
+
+	slotsTaken  atomic.Uint64 // credit: slots consumed of the peer's lane
+	windowTaken atomic.Uint64 // credit: position up to which its window is
+	_           [6]uint64
+	RxWaiters   atomic.Uint64 // bit w: ring waiter w after posting
+	TxWaiters   atomic.Uint64 // bit w: ring waiter w after giving credit
+	_           [6]uint64
+}
+
+// Each word is where LANE.md says.
+var (
+	_ = [1]struct{}{}[unsafe.Sizeof(Head{})-headSize]
+	_ = [1]struct{}{}[unsafe.Offsetof(Head{}.size)-24]
+	_ = [1]struct{}{}[unsafe.Offsetof(Head{}.Posted)-64]
+	_ = [1]struct{}{}[unsafe.Offsetof(Head{}.CPU)-128]
+	_ = [1]struct{}{}[unsafe.Offsetof(Head{}.waiter)-256]
+	_ = [1]struct{}{}[unsafe.Sizeof(Control{})-ctlSize]
+	_ = [1]struct{}{}[unsafe.Offsetof(Control{}.Shut)-16]
+	_ = [1]struct{}{}[unsafe.Offsetof(Control{}.Consent)-64]
+	_ = [1]struct{}{}[unsafe.Offsetof(Control{}.GoBack)-72]
+	_ = [1]struct{}{}[unsafe.Offsetof(Control{}.slotsTaken)-128]
+	_ = [1]struct{}{}[unsafe.Offsetof(Control{}.windowTaken)-136]
+	_ = [1]struct{}{}[unsafe.Offsetof(Control{}.RxWaiters)-192]
+	_ = [1]struct{}{}[unsafe.Offsetof(Control{}.TxWaiters)-200]
+)
+
+// Head is the head of the file.
+func (m *Memory) Head() *Head { return (*Head)(unsafe.Pointer(&m.b[0])) }
+
+// Control is the control block of a lane below m.Lanes.
+func (m *Memory) Control(lane uint32) *Control {
+	at := headSize + uint64(lane)*ctlSize
+	return (*Control)(unsafe.Pointer(&m.b[at : at+ctlSize][0]))
+}
+
+// statusWord is the status word of slot number k of a ring, whose length is a
+// power of two.
+func statusWord(ring []byte, k uint64) *atomic.Uint64 {
+	at := k * slotSize & (uint64(len(ring)) - 1)
+	return (*atomic.Uint64)(unsafe.Pointer(&ring[at : at+slotSize][0]))
+}

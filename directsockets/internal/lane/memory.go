@@ -1,0 +1,145 @@
+package lane
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Geometry says how a file is divided.
+type Geometry struct{ Lanes, Slots, Window uint32 }
+
+// The limits of LANE.md, section 3.
+const (
+	leastLanes, mostLanes   = 2, 4096
+	leastSlots, mostSlots   = 16, 1024
+	leastWindow, mostWindow = 16 << 10, 16 << 20
+)
+
+// Valid says whether files of this geometry may be.
+func (g Geometry) Valid() bool {
+	within := func(n, least, most uint32) bool { return least <= n && n <= most }
+	return within(g.Lanes, leastLanes, mostLanes) &&
+		within(g.Slots, leastSlots, mostSlots) && g.Slots&(g.Slots-1) == 0 &&
+		within(g.Window, leastWindow, mostWindow) && g.Window&(g.Window-1) == 0
+}
+
+// Size is that of a file of this geometry.
+func (g Geometry) Size() uint64 {
+	lanes := uint64(g.Lanes)
+	n := headSize + lanes*ctlSize + lanes*uint64(g.Slots)*slotSize
+	return (n+4095)&^4095 + lanes*uint64(g.Window)
+}
+
+// Touched is how many bytes of a file one lane may come to use.
+func (g Geometry) Touched() uint64 { return ctlSize + uint64(g.Slots)*slotSize + uint64(g.Window) }
+
+// A Memory is a mapped file, ours or the peer's. The geometry is what was
+// checked when it was mapped; what the head says of it later is not looked at.
+type Memory struct {
+	Geometry
+	b []byte
+}
+
+// The seals of a file: nobody can resize it, and nobody but the owner, who has
+// mapped it before, can write it, however it is reopened.
+const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_FUTURE_WRITE
+
+// ErrHostile is wrapped by what says that a peer breaks the rules.
+var ErrHostile = errors.New("the peer breaks the rules of LANE.md")
+
+// New makes and seals a file of ours. The caller closes the descriptor when the
+// peer has it; the mapping is enough.
+func New(g Geometry) (m *Memory, fd int, err error) {
+	size := int64(g.Size())
+	fd, err = unix.MemfdCreate("exn-ds-channel", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|unix.MFD_NOEXEC_SEAL)
+	if errors.Is(err, unix.EINVAL) { // before Linux 6.3
+		fd, err = unix.MemfdCreate("exn-ds-channel", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	}
+	if err != nil {
+		return nil, -1, os.NewSyscallError("memfd_create", err)
+	}
+	m = &Memory{Geometry: g}
+	if err = unix.Ftruncate(fd, size); err != nil {
+		err = os.NewSyscallError("ftruncate", err)
+	} else if m.b, err = unix.Mmap(fd, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_NORESERVE); err != nil {
+		err = os.NewSyscallError("mmap", err)
+	} else if _, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals|unix.F_SEAL_SEAL); err != nil {
+		err = os.NewSyscallError("F_ADD_SEALS", err)
+	}
+	if err != nil {
+		m.Unmap()
+		unix.Close(fd)
+		return nil, -1, err
+	}
+	h := m.Head()
+	h.magic, h.version, h.lanes, h.slots, h.window, h.size = Magic, Version, g.Lanes, g.Slots, g.Window, uint64(size)
+	return m, fd, nil
+}
+
+// MapPeer maps the file of a peer for reading, if it is what its HELLO says and
+// nobody can pull it away from under us. It does not take the descriptor.
+func MapPeer(fd int, g Geometry, size uint64) (*Memory, error) {
+	if !g.Valid() || size != g.Size() {
+		return nil, fmt.Errorf("%w: geometry %+v of %d bytes", ErrHostile, g, size)
+	}
+	has, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+	if err != nil || has&seals != seals {
+		return nil, fmt.Errorf("%w: memory with seals %#x (%v)", ErrHostile, has, err)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || uint64(st.Size) != size {
+		return nil, fmt.Errorf("%w: memory of %d bytes instead of %d (%v)", ErrHostile, st.Size, size, err)
+	}
+	b, err := unix.Mmap(fd, 0, int(size), unix.PROT_READ, unix.MAP_SHARED|unix.MAP_NORESERVE)
+	if err != nil {
+		return nil, os.NewSyscallError("mmap", err)
+	}
+	return &Memory{Geometry: g, b: b}, nil
+}
+
+// Unmap gives the memory back; nobody may use it any more.
+func (m *Memory) Unmap() {
+	if m != nil && m.b != nil {
+		unix.Munmap(m.b)
+		m.b = nil
+	}
+}
+
+func (m *Memory) ring(lane uint32) []byte {
+	n := uint64(m.Slots) * slotSize
+	at := headSize + uint64(m.Lanes)*ctlSize + uint64(lane)*n
+	return m.b[at : at+n : at+n]
+}
+
+func (m *Memory) window(lane uint32) []byte {
+	n := uint64(m.Window)
+	at := uint64(len(m.b)) - n*uint64(m.Lanes-lane)
+	return m.b[at : at+n : at+n]
+}
+
+// Arm says that a user of waiter w of ours is about to sleep, by a new odd
+// epoch. The caller looks again after it (2), and only then sleeps.
+func (m *Memory) Arm(w int) {
+	e := &m.Head().waiter[w].epoch
+	e.Store((e.Load() + 1) | 1)
+}
+
+// Disarm says that the user of waiter w is awake.
+func (m *Memory) Disarm(w int) {
+	e := &m.Head().waiter[w].epoch
+	if v := e.Load(); v&1 == 1 {
+		e.Store(v + 1)
+	}
+}
+
+// Asleep is the epoch of waiter w of the peer, 0 unless it sleeps. It is asked
+// after posting or giving credit (1).
+func (m *Memory) Asleep(w int) uint64 {
+	if e := m.Head().waiter[w].epoch.Load(); e&1 == 1 {
+		return e
+	}
+	return 0
+}

@@ -1,0 +1,88 @@
+package lane
+
+import "encoding/binary"
+
+// A Tag says what a slot carries: the user tag of its status word.
+type Tag uint32
+
+// The tags of LANE.md, section 4. Control slots carry two words.
+const (
+	VELO     Tag = 1 // stream bytes; more of the same write follow
+	VELOLast Tag = 2 // stream bytes
+	RMAInfo  Tag = 3 // {start, length} of a piece in the window
+	Shutdown Tag = 5 // {how, total lane bytes}
+	Switch   Tag = 6 // {N, 0}: the stream continues here after N bytes by TCP
+	Back     Tag = 7 // {M, 0}: it continues on TCP after M bytes of the lane
+	Abort    Tag = 8 // {0, 0}: a reset follows
+)
+
+// What Shutdown carries first.
+const (
+	HowWrite = 1 // the write side
+	HowClose = 2 // close
+)
+
+// words is the length of all payloads that are not stream bytes.
+const words = 16
+
+// A status word is valid[63] 0[62:50] len[49:38] tag[37:32] 0[31:0]. Valid is
+// the parity of the lap: 1 on the first pass over a zeroed ring.
+type status uint64
+
+func makeStatus(parity uint64, n int, t Tag) status {
+	return status(parity<<63 | uint64(n)<<38 | uint64(t)<<32)
+}
+
+func (s status) len() int { return int(s >> 38 & 0xfff) }
+func (s status) tag() Tag { return Tag(s >> 32 & 0x3f) }
+
+// A Look is what comes next on a lane.
+type Look int
+
+const (
+	Nothing Look = iota // not posted yet
+	Data                // stream bytes
+	Command             // a control message
+	Hostile             // what no honest writer posts
+)
+
+// look judges a status word whose parity is that of the lap.
+func (s status) look() Look {
+	const zero = 0x1fff<<50 | 0xffffffff
+	if s&zero != 0 {
+		return Hostile
+	}
+	switch n := s.len(); s.tag() {
+	case VELO, VELOLast:
+		if 1 <= n && n <= Payload {
+			return Data
+		}
+	case RMAInfo:
+		if n == words {
+			return Data
+		}
+	case Shutdown, Switch, Back, Abort:
+		if n == words {
+			return Command
+		}
+	}
+	return Hostile
+}
+
+// parity is that of the lap in which slot number k is, in a ring of count slots.
+func parity(k, count uint64) uint64 { return k/count&1 ^ 1 }
+
+// payload is where slot number k of a ring has its payload.
+func payload(ring []byte, k uint64) []byte {
+	at := k*slotSize&(uint64(len(ring))-1) + 8
+	return ring[at : at+Payload : at+Payload]
+}
+
+func putWords(p []byte, a, b uint64) {
+	binary.NativeEndian.PutUint64(p, a)
+	binary.NativeEndian.PutUint64(p[8:], b)
+}
+
+func getWords(p []byte) (a, b uint64) {
+	return binary.NativeEndian.Uint64(p), binary.NativeEndian.Uint64(p[8:])
+}
