@@ -1,0 +1,392 @@
+package directsockets
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/directsockets/internal/lane"
+	"exnet/directsockets/status"
+)
+
+// A channel joins this process and another one: a memory file per owner,
+// doorbells, and a control socket that names connections and tells when the peer
+// dies. Two goroutines serve it: one reads control messages, one watches the
+// doorbell (watch.go). Both sleep in the netpoller.
+//
+// Who uses the memory has a reference: the two goroutines, and each connection
+// with a lane. The last one unmaps it.
+type channel struct {
+	home    *rendezvous
+	inviter bool // we connected the control socket: we pick even lanes
+	uid     uint32
+	ctl     pollable
+	bell    pollable // of our waiter
+	own     *lane.Memory
+	live    atomic.Uint32
+	refs    atomic.Int32
+
+	// Guarded by home.mu until HELLO has come, then constant.
+	name  string // the peer's listener
+	peer  *lane.Memory
+	bells [lane.Waiters]int
+
+	// Guarded by home.mu.
+	why        status.Reason
+	sent       uint64
+	generation uint32
+	picked     [4096 / 64]uint64 // lanes that we picked
+	touched    [4096 / 64]uint64 // lanes that the budget knows
+
+	// rung is the epoch of each waiter of the peer that was rung for. A word
+	// that two have raced for costs one ring more.
+	rung [lane.Waiters]atomic.Uint64
+
+	mu      sync.Mutex // guards waiting
+	waiting []*waiter
+}
+
+const (
+	alive = 1
+	ended = 2
+)
+
+// A pollable is a descriptor of ours in the netpoller.
+type pollable struct {
+	file *os.File
+	raw  syscall.RawConn
+}
+
+func newPollable(fd int, name string) (pollable, error) {
+	f := os.NewFile(uintptr(fd), name) // non-blocking, so it joins the netpoller
+	raw, err := f.SyscallConn()
+	if err != nil {
+		f.Close()
+		return pollable{}, err
+	}
+	return pollable{f, raw}, nil
+}
+
+// openChannel makes a channel on a connected control socket, which it takes, and
+// sends HELLO; home.mu is held.
+func openChannel(home *rendezvous, socket int, inviter bool) (ch *channel, why status.Reason, err error) {
+	ch = &channel{home: home, inviter: inviter}
+	for i := range ch.bells {
+		ch.bells[i] = -1
+	}
+	memory, bell := -1, -1
+	defer func() {
+		if memory >= 0 {
+			unix.Close(memory)
+		}
+		if err == nil {
+			return
+		}
+		if ch.ctl.file != nil {
+			ch.ctl.file.Close()
+		} else {
+			unix.Close(socket)
+		}
+		if ch.bell.file != nil {
+			ch.bell.file.Close()
+		} else if bell >= 0 {
+			unix.Close(bell)
+		}
+		ch.own.Unmap()
+		ch = nil
+	}()
+	peer, err := unix.GetsockoptUcred(socket, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil {
+		return ch, reasonNoPeer, os.NewSyscallError("SO_PEERCRED", err)
+	}
+	ch.uid = peer.Uid
+	if ch.own, memory, err = newMemory(); err != nil {
+		return ch, reasonMemory, err
+	}
+	// Made with the value 1 and never read; rung by adding 0, so that it is not
+	// emptied, cannot be made to block, and every ring is an edge.
+	if bell, err = unix.Eventfd(1, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC); err != nil {
+		return ch, reasonFiles, os.NewSyscallError("eventfd2", err)
+	}
+	fds := []int{memory}
+	for range lane.Waiters {
+		fds = append(fds, bell) // one waiter stands for all eight
+	}
+	if ch.bell, err = newPollable(bell, "exn-ds-doorbell"); err != nil {
+		return ch, reasonFiles, err
+	}
+	if ch.ctl, err = newPollable(socket, "exn-ds-control"); err != nil {
+		return ch, reasonFiles, err
+	}
+	g := ch.own.Geometry
+	if err = ch.send(&message{kind: msgHello, version: lane.Version, geometry: g, size: g.Size(), name: home.me}, fds...); err != nil {
+		return ch, reasonNoPeer, err
+	}
+	ch.live.Store(alive)
+	ch.refs.Store(2)
+	home.channels[ch] = struct{}{}
+	go ch.watchBell()
+	go ch.receive()
+	return ch, reasonNone, nil
+}
+
+// newMemory makes our file, with fewer lanes where address space is short.
+func newMemory() (m *lane.Memory, fd int, err error) {
+	for g := env.geometry; g.Lanes >= 2; g.Lanes = g.Lanes / 2 &^ 1 {
+		if m, fd, err = lane.New(g); err == nil || !errors.Is(err, unix.ENOMEM) {
+			break
+		}
+	}
+	return m, fd, err
+}
+
+// send posts a control message; home.mu is held. It never blocks.
+func (ch *channel) send(m *message, fds ...int) error {
+	var rights []byte
+	if len(fds) > 0 {
+		rights = unix.UnixRights(fds...)
+	}
+	var err error
+	if cerr := ch.ctl.raw.Control(func(fd uintptr) {
+		err = unix.Sendmsg(int(fd), m.encode(), rights, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+	}); cerr != nil {
+		return cerr
+	}
+	if err != nil {
+		return os.NewSyscallError("sendmsg", err)
+	}
+	ch.sent++
+	ch.own.Head().Posted.Store(ch.sent)
+	return nil
+}
+
+// receive takes control messages until the channel ends.
+func (ch *channel) receive() {
+	defer ch.release()
+	var b [messageSize]byte
+	oob := make([]byte, unix.CmsgSpace(4*(1+lane.Waiters)))
+	why := reasonPeerGone
+	ch.ctl.raw.Read(func(fd uintptr) bool {
+		for {
+			n, on, flags, _, err := unix.Recvmsg(int(fd), b[:], oob, unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
+			if err == unix.EINTR {
+				continue
+			}
+			if err == unix.EAGAIN {
+				return ch.live.Load() != alive
+			}
+			if err != nil || n == 0 {
+				return true
+			}
+			fds := rightsOf(oob[:on])
+			ok := n == messageSize && flags&(unix.MSG_CTRUNC|unix.MSG_TRUNC) == 0
+			if ok {
+				why = ch.handle(&b, fds)
+			}
+			for _, fd := range fds {
+				if fd >= 0 {
+					unix.Close(fd)
+				}
+			}
+			if !ok {
+				why = reasonHostile
+			}
+			if why != reasonNone {
+				return true
+			}
+			why = reasonPeerGone
+		}
+	})
+	ch.home.mu.Lock()
+	ch.kill(why)
+	ch.home.mu.Unlock()
+}
+
+func rightsOf(oob []byte) (fds []int) {
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil
+	}
+	for i := range messages {
+		if got, err := unix.ParseUnixRights(&messages[i]); err == nil {
+			fds = append(fds, got...)
+		}
+	}
+	return fds
+}
+
+// handle obeys a message. It sets to -1 the descriptors that it keeps.
+func (ch *channel) handle(b *[messageSize]byte, fds []int) status.Reason {
+	var m message
+	if !m.decode(b) {
+		return reasonHostile
+	}
+	ch.home.mu.Lock()
+	defer ch.home.mu.Unlock()
+	switch {
+	case ch.live.Load() != alive:
+		return ch.why
+	case m.kind == msgHello && ch.peer == nil:
+		return ch.hello(&m, fds)
+	case ch.peer == nil:
+		return reasonHostile
+	}
+	proof := -1
+	if len(fds) > 0 {
+		proof = fds[0]
+	}
+	switch m.kind {
+	case msgAttach:
+		ch.home.attach(ch, &m, proof)
+	case msgAttachOK, msgAttachNo:
+		ch.home.answered(ch, &m, proof)
+	default:
+		return reasonHostile
+	}
+	return reasonNone
+}
+
+// hello maps the peer's file and keeps its doorbells.
+func (ch *channel) hello(m *message, fds []int) status.Reason {
+	if m.version != lane.Version {
+		return reasonVersion
+	}
+	if len(fds) != 1+lane.Waiters || m.name != "" && !listenerName(m.name) {
+		return reasonHostile
+	}
+	for _, fd := range fds[1:] {
+		// To ring anything but an eventfd could block or deliver bytes.
+		if kind, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd)); err != nil || kind != "anon_inode:[eventfd]" {
+			return reasonHostile
+		}
+	}
+	peer, err := lane.MapPeer(fds[0], m.geometry, m.size)
+	if errors.Is(err, lane.ErrHostile) {
+		return reasonHostile
+	} else if err != nil {
+		return reasonMemory
+	}
+	for w := range ch.bells {
+		ch.bells[w] = fds[1+w]
+		fds[1+w] = -1
+	}
+	ch.name, ch.peer = strings.Clone(m.name), peer
+	ch.home.greeted(ch)
+	return reasonNone
+}
+
+// kill ends a channel; home.mu is held. Memory and doorbells stay until those
+// who use them let go.
+func (ch *channel) kill(why status.Reason) {
+	if !ch.live.CompareAndSwap(alive, ended) {
+		return
+	}
+	ch.why = why
+	delete(ch.home.channels, ch)
+	log("channel to %s ends: %v", ch.name, why)
+	ch.home.abandon(ch)
+	ch.ctl.file.Close()  // receive ends
+	ch.bell.file.Close() // watchBell ends
+	ch.scan()            // all are ready now
+}
+
+// release drops a reference.
+func (ch *channel) release() {
+	if ch.refs.Add(-1) > 0 {
+		return
+	}
+	for _, fd := range ch.bells {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
+	n := 0
+	for _, word := range ch.touched {
+		n += bits.OnesCount64(word)
+	}
+	budget.giveBack(uint64(n) * ch.own.Touched())
+	ch.own.Unmap()
+	ch.peer.Unmap()
+}
+
+// ring wakes the waiters of the peer that mask, a word of its control block,
+// names, if they sleep. The caller has a reference and has posted, or given
+// credit, before (1).
+func (ch *channel) ring(mask *atomic.Uint64) {
+	m := mask.Load()
+	if m == 0 {
+		return
+	}
+	for m &= 1<<lane.Waiters - 1; m != 0; m &= m - 1 {
+		w := bits.TrailingZeros64(m)
+		if e := ch.peer.Asleep(w); e != 0 && ch.rung[w].Load() != e {
+			ringBell(ch.bells[w])
+			ch.rung[w].Store(e) // after it: who dies in between has another ring again
+		}
+	}
+}
+
+// usable is how many lanes both files have.
+func (ch *channel) usable() uint32 { return min(ch.own.Lanes, ch.peer.Lanes) }
+
+// theirs says that the peer is the one to pick this lane.
+func (ch *channel) theirs(number uint32) bool { return number&1 == 1 == ch.inviter }
+
+// pick takes a lane for a connection of ours, the lowest that both sides have let
+// go of; home.mu is held.
+func (ch *channel) pick() (number, generation uint32, ok bool) {
+	if !ch.inviter {
+		number = 1
+	}
+	for ; number < ch.usable(); number += 2 {
+		word, bit := &ch.picked[number/64], uint64(1)<<(number%64)
+		if *word&bit != 0 || ch.own.Control(number).Generation.Load() != 0 || ch.peer.Control(number).Generation.Load() != 0 {
+			continue
+		}
+		*word |= bit
+		if ch.generation++; ch.generation == 0 {
+			ch.generation = 1
+		}
+		return number, ch.generation, true
+	}
+	return 0, 0, false
+}
+
+// afford has the budget pay for a lane; home.mu is held.
+func (ch *channel) afford(number uint32) bool {
+	word, bit := &ch.touched[number/64], uint64(1)<<(number%64)
+	if *word&bit != 0 {
+		return true
+	}
+	if !budget.take(ch.own.Touched()) {
+		return false
+	}
+	*word |= bit
+	return true
+}
+
+// cpu is where this thread runs, plus one.
+func cpu() uint64 {
+	var c uint32
+	if _, _, e := getcpu(&c); e != 0 {
+		return 0
+	}
+	return uint64(c) + 1
+}
+
+// near says that the peer last ran on this CPU: it could not run while we spin.
+// It also tells the peer where we are.
+func (ch *channel) near() bool {
+	here := cpu()
+	if w := &ch.own.Head().CPU; w.Load() != here {
+		w.Store(here)
+	}
+	return here != 0 && ch.peer.Head().CPU.Load() == here
+}

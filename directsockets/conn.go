@@ -1,0 +1,374 @@
+package directsockets
+
+import (
+	"encoding/binary"
+	"errors"
+	"net"
+	"os"
+	"runtime"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/directsockets/internal/lane"
+	"exnet/directsockets/status"
+)
+
+// A Conn is a TCP connection whose bytes may leave TCP. It is used like a
+// *net.TCPConn; all methods may be called at once.
+type Conn struct {
+	tcp    *net.TCPConn
+	raw    syscall.RawConn
+	home   *rendezvous // nil: it never looks for a peer
+	active bool        // we dialled
+	tuple  tuple
+
+	state   atomic.Uint32 // status.State
+	reason  atomic.Uint32 // status.Reason
+	closing atomic.Bool
+	linger  atomic.Int32 // seconds; -1: not set
+
+	// Counting: calls and bytes by TCP, and the call from which on a peer is
+	// looked for.
+	calls, due   atomic.Uint64
+	tcpRx, tcpTx atomic.Uint64
+	looking      atomic.Bool // a search is on its way
+
+	// Guarded by home.mu.
+	inode, netns, peerInode uint64
+	offers, attempt         int
+
+	// The attachment: set under home.mu before the state is Attached, from then
+	// on constant until it is taken away under both sides' locks.
+	ch               *channel
+	lane, generation uint32
+	own, peer        *lane.Control
+
+	// rx.mu guards in, tx.mu guards out; what both look at is atomic.
+	rx, tx side
+	in     inbound
+	out    outbound
+
+	hint atomic.Bool   // the kernel may have something to say of the socket
+	fin  atomic.Bool   // the peer's end has been seen: FIN, RST, or its channel's end
+	dead atomic.Bool   // reset without the kernel's doing
+	err  atomic.Uint32 // errno that waits to be told, as SO_ERROR
+}
+
+// newConn wraps a connection that no bytes have crossed.
+func newConn(tcp *net.TCPConn, active bool, o Options) *Conn {
+	c := &Conn{tcp: tcp, active: active}
+	c.raw, _ = tcp.SyscallConn() // fails for a nil connection only
+	c.linger.Store(-1)
+	c.rx.set, c.tx.set = tcp.SetReadDeadline, tcp.SetWriteDeadline
+	c.rx.waiter = waiter{c: c, side: &c.rx, ready: c.rxReady, at: -1,
+		mask: func(b *lane.Control) *atomic.Uint64 { return &b.RxWaiters }}
+	c.tx.waiter = waiter{c: c, side: &c.tx, ready: c.txReady, at: -1,
+		mask: func(b *lane.Control) *atomic.Uint64 { return &b.TxWaiters }}
+	c.in.doze, c.out.doze = c.rxDoze, c.txDoze
+	local, remote := tcp.LocalAddr().(*net.TCPAddr), tcp.RemoteAddr().(*net.TCPAddr)
+	c.tuple = tuple{plain(local.AddrPort()), plain(remote.AddrPort())}
+	c.state.Store(uint32(status.Counting))
+	switch {
+	case env.off || o.Off:
+		c.reason.Store(uint32(reasonSetting))
+		c.state.Store(uint32(status.TCP))
+	case !c.tuple.upgrades(env.subnets):
+		c.reason.Store(uint32(reasonAddress))
+		c.state.Store(uint32(status.TCP))
+	default:
+		c.home = meetingIn(o.Fabric)
+	}
+	return c
+}
+
+// State is where the connection is on its way to a lane.
+func (c *Conn) State() status.State { return status.State(c.state.Load()) }
+
+func (c *Conn) move(from, to status.State) bool {
+	return c.state.CompareAndSwap(uint32(from), uint32(to))
+}
+
+func (c *Conn) engaged() bool { return c.State() == status.Lane }
+
+// serverPort is the server's port as the socket address has it, for the board.
+func (c *Conn) serverPort() uint16 {
+	server := c.tuple.local
+	if c.active {
+		server = c.tuple.remote
+	}
+	w := wire(server)
+	return binary.NativeEndian.Uint16(w[16:])
+}
+
+// count notes a call by TCP, and looks for the peer when it is time.
+func (c *Conn) count() {
+	calls := c.calls.Add(1)
+	if c.State() != status.Counting || calls < c.due.Load() ||
+		calls < env.calls && c.tcpRx.Load()+c.tcpTx.Load() < env.bytes || !c.looking.CompareAndSwap(false, true) {
+		return
+	}
+	switch possible, err := c.home.possible(c); {
+	case err != nil:
+		c.home.mu.Lock()
+		c.stayLocked(reasonDirectory)
+		c.home.mu.Unlock()
+	case !possible:
+		// Nothing was asked of the kernel, so this may go on for ever: at each call
+		// of a young connection, later at every eighth.
+		const young = 64
+		c.reason.Store(uint32(reasonNoPeer))
+		if calls < young {
+			c.due.Store(calls + 1)
+		} else {
+			c.due.Store(calls + step)
+		}
+		c.looking.Store(false)
+	default:
+		go c.home.find(c)
+	}
+}
+
+// takeLane resets our half of a lane and says so; home.mu is held.
+func (c *Conn) takeLane(ch *channel, number, generation uint32) {
+	ch.refs.Add(1)
+	c.ch, c.lane, c.generation = ch, number, generation
+	c.own, c.peer = ch.own.Control(number), ch.peer.Control(number)
+	c.out.w = lane.NewWriter(ch.own, ch.peer, number)
+	c.in.r = lane.NewReader(ch.own, ch.peer, number)
+	for _, w := range []*atomic.Uint64{&c.own.Closed, &c.own.Shut, &c.own.Consent, &c.own.GoBack, &c.own.RxWaiters, &c.own.TxWaiters} {
+		w.Store(0)
+	}
+	c.own.Generation.Store(uint64(generation))
+}
+
+// leaveLane lets it go; home.mu is held, and nobody is in a call that uses it.
+func (c *Conn) leaveLane() {
+	ch := c.ch
+	c.ch = nil
+	if c.own == nil {
+		return
+	}
+	c.own.Generation.Store(0)
+	c.own, c.peer = nil, nil
+	if !ch.theirs(c.lane) {
+		ch.picked[c.lane/64] &^= 1 << (c.lane % 64)
+	}
+	ch.release()
+}
+
+// forget withdraws what was said of a connection that is not engaged; home.mu is
+// held.
+func (c *Conn) forget() {
+	if c.home.waiting[c.tuple] == c {
+		delete(c.home.waiting, c.tuple)
+		if c.home.dir != nil {
+			c.home.dir.removeOffer(offerName(c.netns, c.tuple))
+		}
+	}
+	c.leaveLane()
+}
+
+// stayLocked keeps a connection that is not engaged on TCP for good; home.mu is
+// held.
+func (c *Conn) stayLocked(why status.Reason) {
+	for s := c.State(); s == status.Counting || s == status.Offered || s == status.Attaching || s == status.Attached; s = c.State() {
+		if c.move(s, status.TCP) {
+			c.reason.Store(uint32(why))
+			c.forget()
+			log("%v to %v stays on TCP: %v", c.tuple.local, c.tuple.remote, why)
+			return
+		}
+	}
+}
+
+// engage moves an attached connection to its lanes, once no call of the program
+// is under way: those that sleep are woken for it, and go on afterwards.
+func (c *Conn) engage() {
+	c.rx.take()
+	defer c.rx.mu.Unlock()
+	c.tx.take()
+	defer c.tx.mu.Unlock()
+	c.home.mu.Lock()
+	defer c.home.mu.Unlock()
+	if c.State() != status.Attached {
+		return
+	}
+	switch {
+	case c.ch.live.Load() != alive:
+		c.stayLocked(reasonPeerGone)
+	case c.peer.Generation.Load() != uint64(c.generation): // it has waited too long for us
+		c.leaveLane()
+		c.due.Store(c.calls.Load() + step)
+		c.move(status.Attached, status.Counting)
+		c.looking.Store(false)
+	case !c.counted():
+		c.stayLocked(reasonUncounted)
+	default:
+		c.in.consented++
+		c.own.Consent.Store(c.in.consented)
+		c.hint.Store(true)
+		c.reason.Store(uint32(reasonNone))
+		c.move(status.Attached, status.Lane)
+		log("%v to %v has lane %d of the channel to %s", c.tuple.local, c.tuple.remote, c.lane, c.ch.name)
+	}
+}
+
+// counted: the connection is established and the kernel has passed on just the
+// bytes that we have counted. What comes between two of the questions makes a
+// difference, but not each time.
+func (c *Conn) counted() bool {
+	const established, tries = 1, 16
+	equal := false
+	c.raw.Control(func(fd uintptr) {
+		for range tries {
+			t, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+			if err != nil || t.State != established {
+				return
+			}
+			unsent, err1 := unix.IoctlGetInt(int(fd), unix.SIOCOUTQ)
+			unread, err2 := unix.IoctlGetInt(int(fd), unix.SIOCINQ)
+			if err1 != nil || err2 != nil {
+				return
+			}
+			acked := t.Bytes_acked + uint64(unsent)
+			if c.active {
+				acked-- // its SYN
+			}
+			if equal = t.Bytes_received-uint64(unread) == c.tcpRx.Load() && acked == c.tcpTx.Load(); equal {
+				return
+			}
+			runtime.Gosched()
+		}
+	})
+	return equal
+}
+
+// control runs f with the descriptor; false: it is closed.
+func (c *Conn) control(f func(fd int)) bool {
+	return c.raw.Control(func(fd uintptr) { f(int(fd)) }) == nil
+}
+
+// opError is the error of a call as package net tells it.
+func (c *Conn) opError(op string, err error) error {
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		err = os.NewSyscallError(op, errno)
+	}
+	return &net.OpError{Op: op, Net: "tcp", Source: c.tcp.LocalAddr(), Addr: c.tcp.RemoteAddr(), Err: err}
+}
+
+// LocalAddr is the address of this end.
+func (c *Conn) LocalAddr() net.Addr { return c.tcp.LocalAddr() }
+
+// RemoteAddr is the address of the other end.
+func (c *Conn) RemoteAddr() net.Addr { return c.tcp.RemoteAddr() }
+
+// SetDeadline sets that of reads and writes, on either path.
+func (c *Conn) SetDeadline(t time.Time) error {
+	if err := c.SetReadDeadline(t); err != nil {
+		return err
+	}
+	return c.SetWriteDeadline(t)
+}
+
+// SetReadDeadline sets that of reads.
+func (c *Conn) SetReadDeadline(t time.Time) error { return c.rx.setDeadline(t) }
+
+// SetWriteDeadline sets that of writes.
+func (c *Conn) SetWriteDeadline(t time.Time) error { return c.tx.setDeadline(t) }
+
+// SetKeepAlive concerns the TCP connection, which stays.
+func (c *Conn) SetKeepAlive(on bool) error { return c.tcp.SetKeepAlive(on) }
+
+// SetKeepAlivePeriod concerns the TCP connection, which stays.
+func (c *Conn) SetKeepAlivePeriod(d time.Duration) error { return c.tcp.SetKeepAlivePeriod(d) }
+
+// SetKeepAliveConfig concerns the TCP connection, which stays.
+func (c *Conn) SetKeepAliveConfig(k net.KeepAliveConfig) error { return c.tcp.SetKeepAliveConfig(k) }
+
+// SetNoDelay is for bytes by TCP. Those on a lane are readable at once anyhow.
+func (c *Conn) SetNoDelay(on bool) error { return c.tcp.SetNoDelay(on) }
+
+// SetReadBuffer is for bytes by TCP. A lane's window has a size of its own.
+func (c *Conn) SetReadBuffer(bytes int) error { return c.tcp.SetReadBuffer(bytes) }
+
+// SetWriteBuffer is for bytes by TCP.
+func (c *Conn) SetWriteBuffer(bytes int) error { return c.tcp.SetWriteBuffer(bytes) }
+
+// MultipathTCP says whether the connection uses it. Then it stays on TCP.
+func (c *Conn) MultipathTCP() (bool, error) { return c.tcp.MultipathTCP() }
+
+// SetLinger says what Close does with bytes that the peer has not taken; 0 resets.
+func (c *Conn) SetLinger(seconds int) error {
+	err := c.tcp.SetLinger(seconds)
+	if err == nil {
+		c.linger.Store(int32(max(seconds, -1)))
+	}
+	return err
+}
+
+// SyscallConn gives the TCP socket. Control is for options and leaves the bytes
+// where they are. Read and Write of it would move bytes past us: before the
+// first of them the connection goes back to TCP for good.
+func (c *Conn) SyscallConn() (syscall.RawConn, error) { return rawConn{c}, nil }
+
+// File gives a copy of the TCP socket, for which the connection goes back to TCP
+// for good.
+func (c *Conn) File() (*os.File, error) {
+	if err := c.stay(reasonRaw); err != nil {
+		return nil, err
+	}
+	return c.tcp.File()
+}
+
+type rawConn struct{ c *Conn }
+
+func (r rawConn) Control(f func(uintptr)) error { return r.c.raw.Control(f) }
+
+func (r rawConn) Read(f func(uintptr) bool) error {
+	if err := r.c.stay(reasonRaw); err != nil {
+		return err
+	}
+	return r.c.raw.Read(f)
+}
+
+func (r rawConn) Write(f func(uintptr) bool) error {
+	if err := r.c.stay(reasonRaw); err != nil {
+		return err
+	}
+	return r.c.raw.Write(f)
+}
+
+// A Status says what has become of a connection.
+type Status struct {
+	status.Socket // its state, why it is on TCP, and bytes by path
+	ReadWindow    int
+	WriteWindow   int
+}
+
+// Upgraded says that it reads and writes by its lane as soon as the peer agrees.
+func (s Status) Upgraded() bool { return s.State == status.Lane }
+
+// Status looks at the connection. Calls that sleep on it are woken for it.
+func (c *Conn) Status() Status {
+	c.rx.take()
+	defer c.rx.mu.Unlock()
+	c.tx.take()
+	defer c.tx.mu.Unlock()
+	s := Status{Socket: status.Socket{
+		State: c.State(), Reason: status.Reason(c.reason.Load()), Local: c.tuple.local, Remote: c.tuple.remote,
+		TCP: status.Bytes{Read: c.tcpRx.Load(), Written: c.tcpTx.Load()},
+	}}
+	lane, window := c.in.r.Bytes()
+	s.RMA.Read, s.VELO.Read = window, lane-window
+	lane, window = c.out.w.Bytes()
+	s.RMA.Written, s.VELO.Written = window, lane-window
+	if s.State == status.Lane {
+		s.ReadsLane, s.WritesLane = c.in.mode == onLane, c.out.mode.Load() == onLane
+		s.ReadWindow, s.WriteWindow = c.in.r.Window(), c.out.w.Window()
+	}
+	return s
+}

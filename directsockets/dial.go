@@ -1,0 +1,88 @@
+package directsockets
+
+import (
+	"context"
+	"net"
+	"time"
+)
+
+// Dial is net.Dial. Of a TCP network it gives a *Conn.
+func Dial(network, address string) (net.Conn, error) {
+	return DialContext(context.Background(), network, address)
+}
+
+// DialContext is Dial with a context, which concerns only the dialling.
+func DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	return new(Dialer).DialContext(ctx, network, address)
+}
+
+// DialTimeout is Dial with a limit of time.
+func DialTimeout(network, address string, timeout time.Duration) (net.Conn, error) {
+	d := Dialer{Dialer: net.Dialer{Timeout: timeout}}
+	return d.Dial(network, address)
+}
+
+// A Dialer is a net.Dialer whose TCP connections look for lanes. Its DialContext
+// is what http.Transport and database drivers take.
+type Dialer struct {
+	net.Dialer
+	Lanes Options
+}
+
+// Dial is that of net.Dialer.
+func (d *Dialer) Dial(network, address string) (net.Conn, error) {
+	return d.DialContext(context.Background(), network, address)
+}
+
+// DialContext is that of net.Dialer.
+func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	c, err := d.Dialer.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	if tcp, ok := c.(*net.TCPConn); ok {
+		return newConn(tcp, true, d.Lanes), nil
+	}
+	return c, nil
+}
+
+// Listen is net.Listen. Of a TCP network it gives a *Listener.
+func Listen(network, address string) (net.Listener, error) {
+	return new(ListenConfig).Listen(context.Background(), network, address)
+}
+
+// A ListenConfig is a net.ListenConfig whose TCP connections look for lanes.
+// Multipath TCP, which has none, is not used.
+type ListenConfig struct {
+	net.ListenConfig
+	Lanes Options
+}
+
+// Listen is that of net.ListenConfig.
+func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (net.Listener, error) {
+	config := lc.ListenConfig
+	config.SetMultipathTCP(false)
+	l, err := config.Listen(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	if tcp, ok := l.(*net.TCPListener); ok {
+		return &Listener{TCPListener: tcp, lanes: lc.Lanes}, nil
+	}
+	return l, nil
+}
+
+// A Listener is a net.TCPListener whose connections look for lanes.
+type Listener struct {
+	*net.TCPListener
+	lanes Options
+}
+
+// Accept waits for the next connection, a *Conn.
+func (l *Listener) Accept() (net.Conn, error) {
+	tcp, err := l.TCPListener.AcceptTCP()
+	if err != nil {
+		return nil, err
+	}
+	return newConn(tcp, false, l.lanes), nil
+}

@@ -1,0 +1,306 @@
+package directsockets
+
+import (
+	"fmt"
+	"net"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/directsockets/internal/lane"
+	"exnet/directsockets/status"
+)
+
+// patience is how long a peer has to answer who must be off the lane.
+const patience = time.Second
+
+// reset aborts: ECONNRESET here and at the peer. It is called with or without
+// locks, while the lane is held: each store is safe by itself.
+func (c *Conn) reset(why status.Reason) {
+	if c.dead.Load() {
+		return
+	}
+	c.reason.Store(uint32(why))
+	c.err.Store(uint32(syscall.ECONNRESET))
+	c.dead.Store(true)
+	c.own.Closed.Store(1)
+	if why == reasonPeerGone {
+		// What came before its death stays readable.
+		c.control(func(fd int) { unix.Shutdown(fd, unix.SHUT_RDWR) })
+	} else {
+		c.control(disconnect)
+	}
+	c.control(func(fd int) { unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR) }) // ours counts
+	c.ch.ring(&c.peer.RxWaiters)
+	c.ch.ring(&c.peer.TxWaiters)
+	c.rx.wake()
+	c.tx.wake()
+	log("%v to %v reset: %v", c.tuple.local, c.tuple.remote, why)
+}
+
+// ended: the kernel has the peer's FIN. A peer that neither closed nor shut down
+// has died, and TCP would have told us by a reset if it left bytes of ours unread.
+// rx.mu is held, and tx.mu if held says so.
+func (c *Conn) ended(held bool) {
+	c.fin.Store(true)
+	defer c.tx.wake()
+	shut := c.peer.Shut.Load() != 0
+	if c.out.shut.Load() && (c.in.shut || shut) {
+		return // the kernel resets by itself when data come, or both ends are over
+	}
+	if c.dead.Load() || c.peer.Closed.Load() != 0 || shut && c.ch.live.Load() == alive {
+		return
+	}
+	if !held {
+		c.tx.take()
+		defer c.tx.mu.Unlock()
+	}
+	w := c.out.w
+	if !w.HasAgain() && w.Unread() == 0 {
+		return
+	}
+	c.reset(reasonPeerGone)
+	if shut {
+		c.err.Store(uint32(syscall.EPIPE)) // a reset after FIN
+	}
+}
+
+// look asks the kernel about the socket. After its FIN it says nothing of the
+// peer's death; the control socket does.
+func (c *Conn) look(events int16) (told int16) {
+	if c.peer.Shut.Load() != 0 && c.peer.Closed.Load() == 0 && c.ch.live.Load() == alive {
+		hungUp := false
+		err := c.ch.ctl.raw.Control(func(fd uintptr) { hungUp = poll(int(fd), 0) != 0 })
+		if err == nil && hungUp {
+			c.home.mu.Lock()
+			c.ch.kill(reasonPeerGone)
+			c.home.mu.Unlock()
+		}
+	}
+	c.control(func(fd int) { told = poll(fd, events) })
+	return told
+}
+
+// probe asks the kernel about an end. True: there is news. rx.mu is held, and
+// tx.mu if held says so.
+func (c *Conn) probe(held bool) (news bool) {
+	if !c.engaged() {
+		return false
+	}
+	in := &c.in
+	isLane := in.mode == onLane
+	if isLane || in.eof {
+		c.hint.Store(false)
+	}
+	if c.dead.Load() {
+		return false
+	}
+	told := c.look(unix.POLLIN | unix.POLLRDHUP)
+	if told&unix.POLLRDHUP != 0 && (!in.shut || c.finCame()) {
+		news = !c.fin.Load()
+		c.ended(held)
+	} else if isLane && !c.fin.Load() && c.ch.live.Load() != alive && in.r.Look() == lane.Nothing {
+		c.ended(held) // hung up: its last process is gone
+		news = true
+	}
+	if isLane && !c.dead.Load() && !c.fin.Load() && told&unix.POLLIN != 0 && in.r.Look() == lane.Nothing {
+		if more, _ := c.peekTCP(); more {
+			if !in.r.Posted() {
+				c.reset(reasonTripwire)
+			}
+			c.hint.Store(true)
+			news = true
+		}
+	}
+	return news || c.dead.Load()
+}
+
+// finCame tells FIN from our own CloseRead, which poll does not.
+func (c *Conn) finCame() bool {
+	const timeWait, lastAck, closing = 6, 9, 11 // states of TCP behind a FIN, with closing
+	came := true
+	c.control(func(fd int) {
+		if t, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+			came = timeWait <= t.State && t.State <= lastAck || t.State == closing
+		}
+	})
+	return came
+}
+
+// CloseRead shuts down the reading side.
+func (c *Conn) CloseRead() error {
+	c.rx.take()
+	defer c.rx.mu.Unlock()
+	if c.engaged() {
+		if c.closing.Load() {
+			return c.opError("close", net.ErrClosed)
+		}
+		c.turn()
+		c.probe(false)
+		c.in.shut = true
+	}
+	return c.tcp.CloseRead()
+}
+
+// CloseWrite shuts down the writing side; the peer reads the end of the stream
+// behind all bytes.
+func (c *Conn) CloseWrite() error {
+	c.rx.take()
+	defer c.rx.mu.Unlock()
+	c.tx.take()
+	defer c.tx.mu.Unlock()
+	if c.engaged() {
+		if c.closing.Load() {
+			return c.opError("close", net.ErrClosed)
+		}
+		c.turn() // the peer leaves its lane, which it can once we have taken SWITCH
+		c.probe(true)
+		if !c.dead.Load() && !c.out.shut.Load() {
+			c.finish(lane.HowWrite)
+		}
+		if c.dead.Load() {
+			return c.opError("shutdown", syscall.ENOTCONN)
+		}
+	}
+	return c.tcp.CloseWrite()
+}
+
+// Close closes the connection. As with TCP, bytes that were not read reset it.
+func (c *Conn) Close() error {
+	if c.closing.Swap(true) {
+		return c.tcp.Close() // says that it is closed
+	}
+	for {
+		switch s := c.State(); s {
+		case status.TCP:
+			return c.tcp.Close()
+		case status.Lane:
+			c.closeEngaged()
+			return c.tcp.Close()
+		default:
+			if !c.move(s, status.Closed) {
+				continue
+			}
+			c.home.mu.Lock()
+			c.forget()
+			c.home.mu.Unlock()
+			return c.tcp.Close()
+		}
+	}
+}
+
+func (c *Conn) closeEngaged() {
+	c.rx.take()
+	defer c.rx.mu.Unlock()
+	c.tx.take()
+	defer c.tx.mu.Unlock()
+	if !c.engaged() {
+		return // it has gone back to TCP meanwhile
+	}
+	c.turn()
+	// For bytes unread by TCP the kernel resets, and the peer must not see another
+	// end before.
+	unread := c.in.mode == onLane && c.in.r.Look() != lane.Nothing && !c.in.eof
+	c.control(func(fd int) {
+		if n, err := unix.IoctlGetInt(fd, unix.SIOCINQ); err == nil && n > 0 {
+			unread = true
+		}
+	})
+	abort := unread || c.linger.Load() == 0
+	if !c.dead.Load() && !abort && !c.out.shut.Load() {
+		c.finish(lane.HowClose)
+	}
+	if !c.dead.Load() && abort {
+		c.out.w.Post(lane.Abort, 0, 0) // without room: RST says the same
+		c.tcp.SetLinger(0)
+	}
+	c.own.Closed.Store(1)
+	c.ch.ring(&c.peer.RxWaiters)
+	c.ch.ring(&c.peer.TxWaiters)
+	c.move(status.Lane, status.Closed)
+	c.home.mu.Lock()
+	c.leaveLane()
+	c.home.mu.Unlock()
+}
+
+// stay takes the connection to TCP for good. What is unread on the lane is sent
+// again by the peer. A peer that does not answer in time, or that had ended
+// before with bytes unread, costs the connection.
+func (c *Conn) stay(why status.Reason) error {
+	for s := c.State(); s != status.TCP && s != status.Closed; s = c.State() {
+		if s != status.Lane {
+			c.home.mu.Lock()
+			c.stayLocked(why)
+			c.home.mu.Unlock()
+			continue
+		}
+		if c.goBack(why) {
+			continue
+		}
+		c.rx.take()
+		if c.engaged() {
+			c.reset(why)
+		}
+		c.rx.mu.Unlock()
+		return c.opError("return to TCP", fmt.Errorf("the peer does not give back what is unread: %w", syscall.ECONNRESET))
+	}
+	return nil
+}
+
+// goBack takes steps until both directions are by TCP, or the peer had its time.
+func (c *Conn) goBack(why status.Reason) bool {
+	const pause = time.Millisecond
+	for end := time.Now().Add(patience); ; time.Sleep(pause) {
+		done, never := c.stepBack(why)
+		if done || never || time.Now().After(end) {
+			return done
+		}
+	}
+}
+
+func (c *Conn) stepBack(why status.Reason) (done, never bool) {
+	c.rx.take()
+	defer c.rx.mu.Unlock()
+	c.tx.take()
+	defer c.tx.mu.Unlock()
+	if !c.engaged() {
+		return true, false
+	}
+	c.out.off = true
+	c.turnTx()
+	out := c.dead.Load() || !c.out.w.HasAgain() && (c.out.mode.Load() == onTCP || c.out.shut.Load())
+	in := &c.in
+	c.freeze()
+	if in.frozen {
+		c.probe(true)
+	}
+	over := c.fin.Load() || c.peer.Closed.Load() != 0
+	c.turn() // who has ended has posted all before, and answers no more
+	back := false
+	switch {
+	case c.dead.Load():
+		return false, true
+	case in.eof || in.mode == onTCP && !in.pending:
+		back = true
+	case !in.frozen || over && in.r.Look() != lane.Nothing:
+		return false, true
+	case over:
+		back = true
+	}
+	if !out || !back {
+		if c.ch.live.Load() != alive {
+			return false, true
+		}
+		c.ch.ring(&c.peer.RxWaiters)
+		c.ch.ring(&c.peer.TxWaiters)
+		return false, false
+	}
+	c.reason.Store(uint32(why))
+	c.move(status.Lane, status.TCP)
+	c.home.mu.Lock()
+	c.leaveLane()
+	c.home.mu.Unlock()
+	log("%v to %v is back on TCP: %v", c.tuple.local, c.tuple.remote, why)
+	return true, false
+}

@@ -1,0 +1,56 @@
+package directsockets
+
+import (
+	"encoding/hex"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// An offer says in the fabric directory that a connection looks for its peer: a
+// symbolic link, named by the connection as its owner sees it, to the owner's
+// listener and the socket's inode. Nobody waits for one.
+
+// offerExpired is the age of an offer that nobody believes: above the second
+// that its owner gives it.
+const offerExpired = 2 * time.Second
+
+func offerName(netns uint64, t tuple) string {
+	local, remote := wire(t.local), wire(t.remote)
+	return fmt.Sprintf("o-%x-%s-%s", netns, hex.EncodeToString(local[:]), hex.EncodeToString(remote[:]))
+}
+
+func (d *directory) makeOffer(name, listener string, inode uint64) error {
+	unix.Unlinkat(d.fd, name, 0)
+	if err := unix.Symlinkat(fmt.Sprintf("%s:%d", listener, inode), d.fd, name); err != nil {
+		return os.NewSyscallError("symlinkat", err)
+	}
+	return nil
+}
+
+func (d *directory) removeOffer(name string) { unix.Unlinkat(d.fd, name, 0) }
+
+// lookOffer follows an offer to a listener and an inode. One that is old or makes
+// no sense is removed.
+func (d *directory) lookOffer(name string) (listener string, inode uint64, found bool) {
+	target, err := d.readlink(name)
+	if err != nil {
+		return "", 0, false
+	}
+	listener, number, ok := strings.Cut(target, ":")
+	inode, err = strconv.ParseUint(number, 10, 64)
+	if !ok || err != nil || !listenerName(listener) || d.age(name) > offerExpired {
+		d.removeOffer(name)
+		return "", 0, false
+	}
+	return listener, inode, true
+}
+
+// listenerName says whether this can be the name of a process' listener.
+func listenerName(name string) bool {
+	return strings.HasPrefix(name, "p-") && len(name) < nameSize && !strings.Contains(name, "/")
+}

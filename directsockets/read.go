@@ -1,0 +1,445 @@
+package directsockets
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/directsockets/internal/lane"
+	"exnet/directsockets/status"
+)
+
+// The modes of a direction.
+const (
+	onTCP  = 0
+	onLane = 1
+)
+
+// inbound is the direction that we read: TCP up to SWITCH, the lane up to BACK,
+// TCP again, and every kind of end. LANE.md, section 1, has the tables that turn
+// and take follow. Guarded by rx.mu.
+type inbound struct {
+	r         lane.Reader
+	mode      int
+	pending   bool   // SWITCH was taken and its N is not reached yet
+	switchAt  uint64 // N
+	consented uint64
+	frozen    bool // go_back is set: nothing is taken until BACK
+	eof       bool
+	shut      bool // CloseRead
+
+	doze         func(uintptr) bool // rxDoze, made once
+	dozing, told bool
+}
+
+// errAgain says that there is nothing to do now.
+var errAgain error = syscall.EAGAIN
+
+// Read reads as a TCP connection does, whichever way the bytes come.
+func (c *Conn) Read(b []byte) (int, error) {
+	if c.State() == status.TCP {
+		n, err := c.tcp.Read(b)
+		c.tcpRx.Add(uint64(max(n, 0)))
+		return n, err
+	}
+	c.rx.mu.Lock()
+	defer c.rx.mu.Unlock()
+	for {
+		if !c.engaged() {
+			if n, err := c.readNative(b); n > 0 || err != errAgain {
+				return n, err
+			}
+			continue
+		}
+		n, err := c.readEngaged(b)
+		if err == errAgain {
+			continue
+		}
+		return n, err
+	}
+}
+
+// readNative reads by TCP, asleep too; errAgain: somebody wants the side, which
+// may be engaged by now.
+func (c *Conn) readNative(b []byte) (int, error) {
+	c.count()
+	c.rx.lieDown()
+	if c.rx.wanted.Load() > 0 && !c.closing.Load() {
+		c.rx.getUp()
+		c.rx.yield()
+		return 0, errAgain
+	}
+	n, err := c.tcp.Read(b)
+	c.tcpRx.Add(uint64(max(n, 0)))
+	rung := c.rx.getUp()
+	c.rx.yield()
+	if rung && n == 0 && errors.Is(err, os.ErrDeadlineExceeded) && !c.rx.expired() {
+		return 0, errAgain
+	}
+	return n, err
+}
+
+func (c *Conn) readEngaged(b []byte) (int, error) {
+	switch {
+	case c.closing.Load():
+		return 0, c.opError("read", net.ErrClosed)
+	case c.rx.expired():
+		return 0, c.opError("read", os.ErrDeadlineExceeded)
+	case len(b) == 0:
+		return 0, nil
+	}
+	n, err := c.take(b)
+	switch {
+	case n > 0:
+		c.ch.ring(&c.peer.TxWaiters)
+		received()
+		return n, nil
+	case err == errAgain:
+		if err = c.sleepRx(); err == nil {
+			return 0, errAgain
+		}
+	case err == io.EOF:
+		return 0, io.EOF
+	}
+	return 0, c.opError("read", err)
+}
+
+// sleepRx waits until there may be something to read.
+func (c *Conn) sleepRx() error {
+	s := &c.rx
+	c.heedTx()
+	if c.in.mode == onLane && s.spin.look(c.ch, c.rxReady, c.rxStop) {
+		return nil
+	}
+	var err error
+	s.lieDown()
+	c.ch.watch(&s.waiter, c)
+	if !c.rxReady() && !c.rxStop() {
+		c.in.dozing, c.in.told = true, false
+		err = c.raw.Read(c.in.doze)
+		if c.in.told {
+			c.hint.Store(true)
+		}
+	}
+	c.ch.unwatch(&s.waiter, c)
+	rung := s.getUp()
+	s.yield()
+	return c.slept(err, rung)
+}
+
+// slept is what the end of a sleep means for its call.
+func (c *Conn) slept(err error, rung bool) error {
+	switch {
+	case c.closing.Load():
+		return net.ErrClosed
+	case err == nil || rung && errors.Is(err, os.ErrDeadlineExceeded):
+		return nil
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return os.ErrDeadlineExceeded
+	default:
+		return net.ErrClosed
+	}
+}
+
+// rxDoze is what sleepRx sleeps with: once it looks, since the netpoller forgets
+// what came before a sleep begins; the second time the netpoller has news.
+func (c *Conn) rxDoze(fd uintptr) bool {
+	c.in.told = !c.in.dozing || poll(int(fd), unix.POLLIN|unix.POLLRDHUP) != 0
+	c.in.dozing = false
+	return c.in.told
+}
+
+func (c *Conn) rxStop() bool { return c.rx.wanted.Load() > 0 || c.closing.Load() }
+
+// rxReady says that a read may get on. It is called by the holder of rx.mu and,
+// while that sleeps, by the watcher.
+func (c *Conn) rxReady() bool {
+	in := &c.in
+	return !in.pending && !in.frozen && in.r.Posted() || c.hint.Load() || c.dead.Load() ||
+		in.mode == onLane && c.ch.live.Load() != alive ||
+		c.out.mode.Load() == onLane && !c.out.shut.Load() && c.peer.GoBack.Load() != 0
+}
+
+// heedTx gives back what the peer asks for that returns to TCP, if no writer is
+// there to do it.
+func (c *Conn) heedTx() {
+	if c.out.mode.Load() != onLane || c.peer.GoBack.Load() == 0 {
+		return
+	}
+	if c.tx.mu.TryLock() {
+		c.turnTx()
+		c.tx.mu.Unlock()
+	} else {
+		c.tx.wake()
+		runtime.Gosched()
+	}
+}
+
+// left: though it is reset, there may be more of what came before.
+func (c *Conn) left() bool {
+	return !c.dead.Load() || status.Reason(c.reason.Load()) == reasonPeerGone
+}
+
+// turn takes the control messages that are due.
+func (c *Conn) turn() {
+	in := &c.in
+	took := false
+	for c.left() && !in.eof {
+		if in.frozen {
+			if in.mode == onTCP && !in.pending && in.r.Look() == lane.Nothing {
+				in.frozen = false // no SWITCH: none follows
+				break
+			}
+			if (in.mode == onLane || in.pending) && !c.thaw() {
+				break
+			}
+		}
+		if in.mode == onTCP && in.pending {
+			if c.tcpRx.Load() != in.switchAt {
+				break
+			}
+			in.pending = false
+			in.mode = onLane
+		}
+		look := in.r.Look()
+		if look == lane.Nothing || look == lane.Data && in.mode == onLane {
+			break
+		}
+		if look != lane.Command {
+			c.reset(reasonHostile)
+			break
+		}
+		tag, a, b := in.r.Take()
+		took = true
+		isLane := in.mode == onLane
+		asked := c.own.GoBack.Load() != 0
+		taken, _ := in.r.Bytes()
+		switch {
+		case tag == lane.Switch && !isLane && a >= c.tcpRx.Load() && in.consented > 0:
+			in.pending, in.switchAt = true, a
+		case asked && !isLane && (tag == lane.Switch || tag == lane.Back && a == taken):
+			// It crossed our go_back, and nothing was on the lane.
+		case tag == lane.Back && isLane && a == taken:
+			in.mode = onTCP
+			c.hint.Store(true)
+			in.r.Give() // before consent: no more than four control slots are ever in use
+			if !asked {
+				in.consented++
+				c.own.Consent.Store(in.consented)
+			}
+		case tag == lane.Shutdown && isLane && b == taken:
+			in.eof = true
+		case tag == lane.Abort:
+			c.hint.Store(true) // RST is on its way
+		default:
+			c.reset(reasonHostile)
+		}
+	}
+	if took {
+		in.r.Give()
+	}
+}
+
+// freeze asks the writer to go back to TCP, and takes nothing from now on.
+func (c *Conn) freeze() {
+	c.turn()
+	if c.dead.Load() || c.in.eof || c.own.GoBack.Load() != 0 {
+		return
+	}
+	c.in.frozen = true
+	taken, _ := c.in.r.Bytes()
+	c.own.GoBack.Store(taken + 1) // and a fence: then look for SWITCH; see turnTx
+	c.turn()
+}
+
+// thaw looks whether the writer has answered go_back. True: look at the lane.
+func (c *Conn) thaw() bool {
+	in := &c.in
+	switch in.r.Skip() {
+	case lane.Nothing:
+		return false
+	case lane.Hostile:
+		c.reset(reasonHostile)
+		return false
+	case lane.Command: // what we have not taken comes by TCP
+		in.pending, in.frozen = false, false
+		in.mode = onTCP
+		c.hint.Store(true)
+		in.r.Give()
+	case lane.Data: // the writer had left the lane before it saw go_back
+		in.frozen = false
+	}
+	return true
+}
+
+// laneFirst: what the lane holds comes before the end that is known already.
+func (c *Conn) laneFirst() bool {
+	return c.in.mode == onLane && !c.in.frozen && status.Reason(c.reason.Load()) != reasonHostile && c.in.r.Look() == lane.Data
+}
+
+// failedRx is the error that waits, or the end of the stream.
+func (c *Conn) failedRx() error {
+	if c.in.eof || c.dead.Load() && status.Reason(c.reason.Load()) == reasonPeerGone && c.peer.Shut.Load() != 0 {
+		return io.EOF
+	}
+	if e := syscall.Errno(c.err.Swap(0)); e != 0 {
+		return e
+	}
+	if c.dead.Load() {
+		return io.EOF
+	}
+	return errAgain
+}
+
+// take takes what is there: bytes, or an error, or errAgain.
+func (c *Conn) take(b []byte) (n int, err error) {
+	in := &c.in
+	for {
+		c.turn()
+		none := c.dead.Load() && in.mode == onLane && !c.laneFirst()
+		if n > 0 && (none || !c.left() || in.eof) {
+			return n, nil
+		}
+		if none {
+			return 0, c.failedRx()
+		}
+		if in.mode == onLane {
+			if in.frozen {
+				return n, errAgain
+			}
+			k, hostile := in.r.Read(b[n:])
+			n += k
+			in.r.Give()
+			if hostile {
+				c.reset(reasonHostile)
+			}
+			if k > 0 && n < len(b) && c.left() && in.r.Look() == lane.Command {
+				continue // BACK or SHUTDOWN: go on behind it
+			}
+			if n > 0 {
+				return n, nil
+			}
+			if in.eof {
+				return 0, io.EOF
+			}
+			if c.dead.Load() || in.r.Look() != lane.Nothing {
+				continue
+			}
+			if in.shut && !c.fin.Load() { // the end, but for an error
+				if _, err := c.peekTCP(); err != nil && err != errAgain {
+					return 0, err
+				}
+				return 0, io.EOF
+			}
+			if !c.fin.Load() && (c.hint.Load() || c.ch.live.Load() != alive) && c.probe(false) {
+				continue
+			}
+			if !c.fin.Load() || in.r.Look() != lane.Nothing {
+				if c.err.Load() != 0 {
+					return 0, c.failedRx()
+				}
+				return 0, errAgain
+			}
+			// End or error: the kernel knows.
+			more, err := c.peekTCP()
+			switch {
+			case err != nil && err != errAgain:
+				return 0, err
+			case more:
+				c.reset(reasonTripwire)
+			default:
+				in.eof = true
+			}
+			continue
+		}
+		if in.eof {
+			return n, eofUnless(n)
+		}
+		limit := len(b) - n
+		if in.pending {
+			limit = int(min(uint64(limit), in.switchAt-c.tcpRx.Load()))
+		}
+		if limit == 0 { // frozen there
+			return n, errAgain
+		}
+		c.hint.Store(false)
+		k, err := c.recvTCP(b[n : n+limit])
+		if k > 0 {
+			c.hint.Store(true)
+			n += k
+			if n < len(b) && in.pending && c.tcpRx.Load() == in.switchAt {
+				continue
+			}
+			return n, nil
+		}
+		if n > 0 {
+			if err != nil && err != errAgain {
+				c.err.Store(uint32(err.(syscall.Errno)))
+			}
+			return n, nil
+		}
+		if c.dead.Load() || c.err.Load() != 0 {
+			return 0, c.failedRx()
+		}
+		if err != nil && err != errAgain {
+			return 0, err
+		}
+		if !in.pending && in.r.Posted() {
+			continue // SWITCH was posted before FIN, or meanwhile
+		}
+		if err == errAgain {
+			return 0, errAgain
+		}
+		// The end of what comes by TCP.
+		if in.shut && !c.finCame() {
+			return 0, io.EOF
+		}
+		c.ended(false)
+		if in.pending {
+			c.reset(reasonPeerGone) // FIN before N
+		}
+		if !c.dead.Load() {
+			in.eof = true
+		}
+	}
+}
+
+func eofUnless(n int) error {
+	if n > 0 {
+		return nil
+	}
+	return io.EOF
+}
+
+// recvTCP reads by TCP without sleeping: 0 and nil is the end.
+func (c *Conn) recvTCP(b []byte) (n int, err error) {
+	if !c.control(func(fd int) {
+		for {
+			if n, _, err = unix.Recvfrom(fd, b, unix.MSG_DONTWAIT); err != unix.EINTR {
+				return
+			}
+		}
+	}) {
+		return 0, syscall.EBADF
+	}
+	if err != nil {
+		return 0, err
+	}
+	c.tcpRx.Add(uint64(n))
+	return n, nil
+}
+
+// peekTCP says whether there are bytes by TCP; the end is neither.
+func (c *Conn) peekTCP() (more bool, err error) {
+	var one [1]byte
+	n := 0
+	if !c.control(func(fd int) { n, _, err = unix.Recvfrom(fd, one[:], unix.MSG_PEEK|unix.MSG_DONTWAIT) }) {
+		return false, syscall.EBADF
+	}
+	return err == nil && n > 0, err
+}

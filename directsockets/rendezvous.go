@@ -1,0 +1,454 @@
+package directsockets
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/directsockets/internal/lane"
+	"exnet/directsockets/status"
+)
+
+// A rendezvous is how connections of this process find their peers in a fabric
+// directory, without a daemon (LANE.md, section 2):
+//
+//	COUNTING ──busy──► OFFERED ──ATTACH came, proof good──► ATTACHED
+//	    ▲  └─peer's offer found──► ATTACHING ──ATTACH_OK──────┘
+//	    └────1 s without an answer────┘
+//
+// The program's calls only count, and look at the board. What follows happens on
+// goroutines of its own, while bytes go on by TCP: one per attempt, and two per
+// channel. All of it is under mu, which no call on a connection waits for.
+type rendezvous struct {
+	fabric string
+
+	mu       sync.Mutex
+	failed   error // no usable directory: nothing is tried again
+	dir      *directory
+	board    *board
+	me       string // our listener; "": none yet
+	listener pollable
+	waiting  map[tuple]*Conn // OFFERED and ATTACHING
+	channels map[*channel]struct{}
+}
+
+const (
+	offerLife = time.Second // an offer without an answer is withdrawn
+	// After so many offers the peer is taken for a plain one. Between them pass
+	// 8, then 64, 512, … calls.
+	offersMost = 6
+	step       = 8
+)
+
+// The reasons why a connection is on TCP, as LANE.md numbers them.
+const (
+	reasonNone status.Reason = iota
+	reasonSetting
+	reasonDirectory
+	reasonNoPeer
+	reasonAddress
+	reasonProof
+	reasonVersion
+	reasonMemory
+	reasonFiles
+	reasonLanes
+	_ // waiters
+	reasonUncounted
+	_ // shared between processes
+	_ // stdio
+	reasonOption
+	_ // nested or inherited epoll set
+	reasonPeerGone
+	reasonTripwire
+	reasonHostile
+	_ // process died inside a call
+	reasonTest
+	_ // privilege
+	reasonRefused
+	_ // io_uring
+	reasonRaw
+)
+
+var meetings struct {
+	mu sync.Mutex
+	by map[string]*rendezvous // by fabric directory
+}
+
+// meetingIn is the rendezvous of this process in a fabric directory.
+func meetingIn(fabric string) *rendezvous {
+	if fabric == "" {
+		fabric = env.fabric
+	}
+	meetings.mu.Lock()
+	defer meetings.mu.Unlock()
+	r := meetings.by[fabric]
+	if r == nil {
+		r = &rendezvous{fabric: fabric, waiting: map[tuple]*Conn{}, channels: map[*channel]struct{}{}}
+		if meetings.by == nil {
+			meetings.by = map[string]*rendezvous{}
+		}
+		meetings.by[fabric] = r
+	}
+	return r
+}
+
+// open opens the directory, once; mu is held.
+func (r *rendezvous) open() error {
+	if r.dir != nil || r.failed != nil {
+		return r.failed
+	}
+	if r.dir, r.failed = openDirectory(r.fabric); r.failed != nil {
+		log("everything stays on TCP: %v", r.failed)
+		return r.failed
+	}
+	r.board = r.dir.openBoard()
+	return nil
+}
+
+// ready makes the listener by which this process is found; mu is held.
+func (r *rendezvous) ready() error {
+	if r.me != "" {
+		return nil
+	}
+	var nonce [8]byte
+	rand.Read(nonce[:])
+	name := fmt.Sprintf("p-%d-%s", os.Getpid(), hex.EncodeToString(nonce[:]))
+	r.dir.sweep()
+	s, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return os.NewSyscallError("socket", err)
+	}
+	if err = unix.Bind(s, r.dir.address(name)); err == nil {
+		err = unix.Listen(s, 4096)
+	}
+	if err != nil {
+		unix.Close(s)
+		return os.NewSyscallError("bind", err)
+	}
+	var st unix.Stat_t
+	const group = 0o020
+	if unix.Fstat(r.dir.fd, &st) == nil && st.Mode&group != 0 {
+		unix.Fchmodat(r.dir.fd, name, 0o660, 0)
+	}
+	if r.listener, err = newPollable(s, "exn-ds-listener"); err != nil {
+		return err
+	}
+	r.me = name
+	go r.accept(r.listener)
+	return nil
+}
+
+// accept opens channels for peers that connect to our listener.
+func (r *rendezvous) accept(listener pollable) {
+	listener.raw.Read(func(fd uintptr) bool {
+		for {
+			s, _, err := unix.Accept4(int(fd), unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
+			switch err {
+			case nil:
+			case unix.EAGAIN:
+				return false
+			case unix.EINTR, unix.ECONNABORTED:
+				continue
+			case unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM:
+				// The edge is spent. The peer gives up after a second; the next one
+				// makes another edge.
+				return false
+			default:
+				return true
+			}
+			r.mu.Lock()
+			if _, _, err := openChannel(r, s, false); err != nil {
+				log("no channel: %v", err)
+			}
+			r.mu.Unlock()
+		}
+	})
+}
+
+// retire takes back all of it: for tests.
+func (r *rendezvous) retire() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.me != "" {
+		unix.Unlinkat(r.dir.fd, r.me, 0)
+		r.listener.file.Close()
+		r.me = ""
+	}
+	for ch := range r.channels {
+		ch.kill(reasonPeerGone)
+	}
+	if r.dir != nil {
+		unix.Close(r.dir.fd)
+		r.dir, r.board = nil, nil
+	}
+}
+
+// possible says, without a system call but for the first time, whether the peer
+// of a busy connection may have EXT-DS.
+func (r *rendezvous) possible(c *Conn) (bool, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.open(); err != nil {
+		return false, err
+	}
+	return r.board.meet(c.serverPort(), c.active), nil
+}
+
+// find makes an offer and looks for that of the peer.
+func (r *rendezvous) find(c *Conn) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c.State() != status.Counting || r.open() != nil {
+		return
+	}
+	if why := r.identify(c); why != reasonNone {
+		c.stayLocked(why)
+		return
+	}
+	if err := r.ready(); err != nil {
+		log("no listener in the fabric directory: %v", err)
+		c.stayLocked(reasonDirectory)
+		return
+	}
+	if err := r.dir.makeOffer(offerName(c.netns, c.tuple), r.me, c.inode); errors.Is(err, fs.ErrNotExist) {
+		// The directory was removed: make it anew.
+		r.listener.file.Close()
+		unix.Close(r.dir.fd)
+		r.dir, r.board, r.me = nil, nil, ""
+		r.later(c, reasonDirectory)
+		return
+	} else if err != nil {
+		c.stayLocked(reasonDirectory)
+		return
+	}
+	c.attempt++
+	attempt := c.attempt
+	time.AfterFunc(offerLife, func() { r.expire(c, attempt) })
+	if !c.move(status.Counting, status.Offered) {
+		r.dir.removeOffer(offerName(c.netns, c.tuple)) // closed meanwhile
+		return
+	}
+	r.waiting[c.tuple] = c
+	if peer, inode, found := r.dir.lookOffer(offerName(c.netns, c.tuple.turned())); found {
+		r.begin(c, peer, inode)
+	}
+}
+
+// identify asks the kernel who c is.
+func (r *rendezvous) identify(c *Conn) status.Reason {
+	why := reasonNoPeer
+	c.raw.Control(func(fd uintptr) {
+		var st unix.Stat_t
+		protocol, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PROTOCOL)
+		if err != nil || unix.Fstat(int(fd), &st) != nil {
+			return
+		}
+		if protocol != unix.IPPROTO_TCP {
+			why = reasonOption // MPTCP
+			return
+		}
+		c.inode = st.Ino
+		c.netns, _ = unix.GetsockoptUint64(int(fd), unix.SOL_SOCKET, unix.SO_NETNS_COOKIE) // else 0, for both ends
+		why = reasonNone
+	})
+	if why == reasonNone && !c.tuple.upgrades(env.subnets) {
+		why = reasonAddress
+	}
+	return why
+}
+
+// begin asks the owner of an offer for the connection.
+func (r *rendezvous) begin(c *Conn, peer string, inode uint64) {
+	r.dir.removeOffer(offerName(c.netns, c.tuple))
+	if !c.move(status.Offered, status.Attaching) {
+		return
+	}
+	ch, why := r.channelTo(peer)
+	if ch == nil {
+		r.later(c, why)
+		return
+	}
+	c.ch, c.peerInode = ch, inode
+	r.ask(c)
+}
+
+func (r *rendezvous) channelTo(name string) (*channel, status.Reason) {
+	for ch := range r.channels {
+		if ch.name == name {
+			return ch, reasonNone
+		}
+	}
+	s, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, reasonFiles
+	}
+	if err := unix.Connect(s, r.dir.address(name)); err != nil {
+		unix.Close(s)
+		return nil, reasonNoPeer
+	}
+	ch, why, err := openChannel(r, s, true)
+	if err != nil {
+		log("no channel: %v", err)
+		return nil, why
+	}
+	ch.name = name
+	return ch, reasonNone
+}
+
+// ask sends ATTACH, if HELLO has come.
+func (r *rendezvous) ask(c *Conn) {
+	ch := c.ch
+	if ch.peer == nil || c.own != nil {
+		return
+	}
+	number, generation, ok := ch.pick()
+	if !ok {
+		c.stayLocked(reasonLanes)
+		return
+	}
+	if !ch.afford(number) {
+		ch.picked[number/64] &^= 1 << (number % 64)
+		c.stayLocked(reasonMemory)
+		return
+	}
+	c.takeLane(ch, number, generation)
+	m := message{
+		kind: msgAttach, version: lane.Version, lane: number, generation: generation,
+		inode: c.inode, peerInode: c.peerInode, tuple: c.tuple, v6: c.tuple.local.Addr().Is6(),
+	}
+	if why := r.sendProven(c, &m); why != reasonNone {
+		r.later(c, why)
+	}
+}
+
+// sendProven sends a message with the proof that we own c.
+func (r *rendezvous) sendProven(c *Conn, m *message) status.Reason {
+	proof, err := -1, error(nil)
+	if cerr := c.raw.Control(func(fd uintptr) { proof, err = makeProof(int(fd)) }); cerr != nil || err != nil {
+		return reasonFiles
+	}
+	defer unix.Close(proof)
+	if c.ch.send(m, proof) != nil {
+		return reasonNoPeer
+	}
+	return reasonNone
+}
+
+// greeted goes on with what waited for HELLO.
+func (r *rendezvous) greeted(ch *channel) {
+	for _, c := range r.waiting {
+		if c.ch == ch && c.State() == status.Attaching {
+			r.ask(c)
+		}
+	}
+}
+
+// attach answers ATTACH.
+func (r *rendezvous) attach(ch *channel, m *message, proof int) {
+	c := r.waiting[m.tuple.turned()]
+	if c != nil && c.inode != m.peerInode {
+		c = nil
+	}
+	refuse := func(why status.Reason) {
+		no := message{kind: msgAttachNo, version: lane.Version, lane: m.lane, generation: m.generation, reason: uint32(why)}
+		ch.send(&no) // a peer that does not get it gives up after a second
+	}
+	switch {
+	case c == nil || m.lane >= ch.usable() || !ch.theirs(m.lane) || m.generation == 0 || ch.own.Control(m.lane).Generation.Load() != 0:
+		refuse(reasonNoPeer)
+	case c.own != nil && c.tuple.first():
+		refuse(reasonNone) // ours is on its way
+	case !checkProof(c.tuple, m.inode, ch.uid, proof):
+		refuse(reasonProof)
+		c.stayLocked(reasonProof)
+	case !ch.afford(m.lane):
+		refuse(reasonMemory)
+		c.stayLocked(reasonMemory)
+	default:
+		r.dir.removeOffer(offerName(c.netns, c.tuple))
+		c.leaveLane()
+		c.takeLane(ch, m.lane, m.generation)
+		c.peerInode = m.inode
+		ok := message{kind: msgAttachOK, version: lane.Version, lane: m.lane, generation: m.generation, inode: c.inode}
+		if why := r.sendProven(c, &ok); why != reasonNone {
+			c.stayLocked(why)
+			return
+		}
+		r.attached(c)
+	}
+}
+
+// answered takes the answer to our ATTACH.
+func (r *rendezvous) answered(ch *channel, m *message, proof int) {
+	for _, c := range r.waiting {
+		if c.State() != status.Attaching || c.ch != ch || c.own == nil || c.lane != m.lane || c.generation != m.generation {
+			continue
+		}
+		switch why := status.Reason(m.reason); {
+		case m.kind == msgAttachOK && m.inode == c.peerInode && checkProof(c.tuple, m.inode, ch.uid, proof):
+			r.attached(c)
+		case m.kind == msgAttachOK:
+			c.stayLocked(reasonProof)
+		case why == reasonMemory || why == reasonProof:
+			c.stayLocked(reasonRefused)
+		case why != reasonNone:
+			r.later(c, reasonRefused)
+		default: // theirs is on its way
+			c.leaveLane()
+			c.move(status.Attaching, status.Offered)
+		}
+		return
+	}
+}
+
+// attached hands the connection over to engage, which waits for its calls.
+func (r *rendezvous) attached(c *Conn) {
+	delete(r.waiting, c.tuple)
+	if c.move(status.Offered, status.Attached) || c.move(status.Attaching, status.Attached) {
+		go c.engage()
+	}
+}
+
+// expire withdraws an offer, or a request, that nobody has answered.
+func (r *rendezvous) expire(c *Conn, attempt int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s := c.State(); c.attempt == attempt && (s == status.Offered || s == status.Attaching) {
+		r.later(c, reasonNoPeer)
+	}
+}
+
+// abandon is told that a channel has ended; mu is held.
+func (r *rendezvous) abandon(ch *channel) {
+	for _, c := range r.waiting {
+		if c.ch != ch || c.State() != status.Attaching {
+			continue
+		}
+		if ch.why == reasonPeerGone {
+			r.later(c, ch.why)
+		} else {
+			c.stayLocked(ch.why) // another version, no memory: it would be so again
+		}
+	}
+}
+
+// later gives up this attempt, and the connection after some.
+func (r *rendezvous) later(c *Conn, why status.Reason) {
+	if c.offers++; c.offers >= offersMost {
+		c.stayLocked(why)
+		return
+	}
+	c.forget()
+	c.reason.Store(uint32(why))
+	c.due.Store(c.calls.Load() + step<<(3*c.offers))
+	if c.move(status.Offered, status.Counting) || c.move(status.Attaching, status.Counting) || c.State() == status.Counting {
+		c.looking.Store(false)
+	}
+}

@@ -1,0 +1,185 @@
+package directsockets
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"exnet/directsockets/internal/lane"
+)
+
+// A side is one direction of a connection: the right to use it, and how its
+// user sleeps.
+//
+// As in package net one call at a time reads, and one writes; it holds mu, asleep
+// too. Who else needs it (to engage, to close) says so in wanted and wakes the
+// sleeper, which hands mu over and goes on when it has it again.
+//
+// There is one way to sleep: in the netpoller, on the TCP socket. So what the
+// kernel knows wakes the sleeper, and its deadline does. Who has other news for
+// it (the channel's watcher, somebody who wants mu) wakes it by a deadline that
+// is over, and the sleeper then sets that of the program again.
+//
+// Lock order: rx.mu, tx.mu, rendezvous.mu, channel.mu, side.nap.
+type side struct {
+	mu     sync.Mutex
+	wanted atomic.Int32
+	limit  atomic.Int64 // the program's deadline, since start; 0: none
+
+	nap    sync.Mutex // guards what follows
+	set    func(time.Time) error
+	until  time.Time // the deadline as a time
+	asleep bool
+	rung   bool // the deadline is over because of wake
+
+	waiter waiter
+	spin   spin
+}
+
+// over is a deadline that has passed; start has a monotonic reading.
+var over, start = time.Unix(1, 0), time.Now()
+
+// take locks mu for somebody who is not in a call of this direction.
+func (s *side) take() {
+	s.wanted.Add(1)
+	s.wake()
+	s.mu.Lock()
+	s.wanted.Add(-1)
+}
+
+// yield gives mu to who wants it; the caller holds it, and does again.
+func (s *side) yield() {
+	if s.wanted.Load() == 0 {
+		return
+	}
+	s.mu.Unlock()
+	for s.wanted.Load() > 0 {
+		runtime.Gosched()
+	}
+	s.mu.Lock()
+}
+
+// lieDown says that the holder of mu is about to sleep. It looks again after it:
+// whoever changed something before looked in vain for a sleeper.
+func (s *side) lieDown() {
+	s.nap.Lock()
+	s.asleep = true
+	s.nap.Unlock()
+}
+
+// getUp is its end. It says whether wake has ended it.
+func (s *side) getUp() (rung bool) {
+	s.nap.Lock()
+	defer s.nap.Unlock()
+	s.asleep = false
+	if rung = s.rung; rung {
+		s.rung = false
+		s.set(s.until)
+	}
+	return rung
+}
+
+// wake ends the sleep of the holder, if it sleeps or is about to.
+func (s *side) wake() {
+	s.nap.Lock()
+	if s.asleep && !s.rung {
+		s.rung = true
+		s.set(over)
+	}
+	s.nap.Unlock()
+}
+
+// setDeadline sets that of the program.
+func (s *side) setDeadline(t time.Time) error {
+	s.nap.Lock()
+	defer s.nap.Unlock()
+	s.until = t
+	s.limit.Store(0)
+	if !t.IsZero() {
+		s.limit.Store(max(int64(t.Sub(start)), 1))
+	}
+	if s.rung {
+		return nil // the sleeper sets it when it is up
+	}
+	return s.set(t)
+}
+
+// expired says that the program's deadline has passed.
+func (s *side) expired() bool {
+	limit := s.limit.Load()
+	return limit != 0 && int64(time.Since(start)) >= limit
+}
+
+// A spin is what a side has learnt about looking before sleeping: the time is
+// halved after each look in vain, and is whole again after a success and at every
+// 32nd try. The holder of mu uses it.
+type spin struct{ halved, failed uint }
+
+const (
+	spinRetry    = 32
+	spinShortest = time.Microsecond
+	// spinLooks fill the time of a cache miss or two; then others may run.
+	spinLooks = 64
+)
+
+// spinners of this process. Each uses a CPU up: one is left to the rest.
+var spinners atomic.Int32
+
+// time is how long to look this time.
+func (s *spin) time() time.Duration {
+	if alone || env.spin == 0 {
+		return 0
+	}
+	if s.failed%spinRetry == 0 {
+		s.halved = 0
+	}
+	d := env.spin >> min(s.halved, 32)
+	if d < spinShortest {
+		s.failed++ // so that the next one to be tried comes
+		return 0
+	}
+	return d
+}
+
+// look spins until ready says so. stop ends it early.
+func (s *spin) look(ch *channel, ready, stop func() bool) bool {
+	d := s.time()
+	if d == 0 || s.failed > 0 && ch.near() {
+		return false
+	}
+	if spinners.Add(1) >= int32(runtime.GOMAXPROCS(0)) {
+		spinners.Add(-1)
+		return false
+	}
+	defer spinners.Add(-1)
+	var end time.Time
+	for {
+		for range spinLooks {
+			if ready() {
+				*s = spin{}
+				return true
+			}
+		}
+		now := time.Now()
+		if end.IsZero() {
+			end = now.Add(d)
+		}
+		if now.After(end) || stop() {
+			break
+		}
+		runtime.Gosched()
+	}
+	s.halved++
+	s.failed++
+	return false
+}
+
+// A waiter is a side that sleeps on its lane; the channel's watcher looks at it.
+type waiter struct {
+	c     *Conn
+	ready func() bool // called with channel.mu
+	side  *side
+	mask  func(*lane.Control) *atomic.Uint64
+	at    int // in channel.waiting, guarded by channel.mu
+}

@@ -1,0 +1,53 @@
+package directsockets
+
+import (
+	"bytes"
+	"encoding/binary"
+	"net/netip"
+)
+
+// A tuple is a connection as its one end sees it.
+type tuple struct{ local, remote netip.AddrPort }
+
+func plain(a netip.AddrPort) netip.AddrPort {
+	return netip.AddrPortFrom(a.Addr().Unmap().WithZone(""), a.Port())
+}
+
+// turned is how the other end sees it.
+func (t tuple) turned() tuple { return tuple{t.remote, t.local} }
+
+// upgrades says whether a connection between such addresses may: inside the
+// loopback, from an address of this host to the same one, or inside the subnets
+// that the user names. A peer in another network namespace is never found:
+// offers carry its cookie.
+func (t tuple) upgrades(subnets []netip.Prefix) bool {
+	a, b := t.local.Addr(), t.remote.Addr()
+	if !a.IsValid() || !b.IsValid() {
+		return false
+	}
+	named := func(a netip.Addr) bool {
+		for _, p := range subnets {
+			if p.Contains(a) {
+				return true
+			}
+		}
+		return false
+	}
+	return a.IsLoopback() && b.IsLoopback() && a.Is4() == b.Is4() || a == b || named(a) && named(b)
+}
+
+// wire is an end as in offers and control messages: 16 bytes of address, IPv4
+// mapped, and the port in network order.
+func wire(a netip.AddrPort) (b [18]byte) {
+	address := a.Addr().As16()
+	copy(b[:], address[:])
+	binary.BigEndian.PutUint16(b[16:], a.Port())
+	return b
+}
+
+// first decides, alike at both ends, which of two crossing ATTACH stays: that of
+// the end with the lower address.
+func (t tuple) first() bool {
+	a, b := wire(t.local), wire(t.remote)
+	return bytes.Compare(a[:], b[:]) < 0
+}

@@ -1,0 +1,363 @@
+package directsockets
+
+import (
+	"errors"
+	"math/rand/v2"
+	"net"
+	"os"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/directsockets/internal/lane"
+	"exnet/directsockets/status"
+)
+
+// outbound is the direction that we write: TCP, SWITCH, the lane, BACK, TCP again.
+//
+// A reader that returns to TCP has said in go_back which bytes it has taken, and
+// has stopped there. The rest is still ours: nobody overwrites what no credit was
+// given for. So we send it by TCP, then post BACK at the reader's place. What TCP
+// does not take at once goes before all later bytes. Guarded by tx.mu.
+type outbound struct {
+	w        lane.Writer
+	mode     atomic.Int32
+	switches uint64
+	shut     atomic.Bool // shut down
+	off      bool        // to stay on TCP
+	silence  int         // how much was written since the kernel was last asked
+
+	doze         func(uintptr) bool // txDoze, made once
+	dozing, told bool
+}
+
+// testSwitch has one in so many writes go back to TCP, in tests.
+var testSwitch atomic.Uint32
+
+// Write writes as a TCP connection does, whichever way the bytes go.
+func (c *Conn) Write(b []byte) (int, error) {
+	if c.State() == status.TCP {
+		n, err := c.tcp.Write(b)
+		c.tcpTx.Add(uint64(max(n, 0)))
+		return n, err
+	}
+	c.tx.mu.Lock()
+	defer c.tx.mu.Unlock()
+	done := 0
+	for {
+		write := c.writeEngaged
+		if !c.engaged() {
+			write = c.writeNative
+		}
+		n, err := write(b[done:])
+		if done += n; err != errAgain {
+			return done, err
+		}
+	}
+}
+
+// writeNative writes by TCP, asleep too; errAgain: somebody wants the side, which
+// may be engaged by now.
+func (c *Conn) writeNative(b []byte) (int, error) {
+	c.count()
+	c.tx.lieDown()
+	if c.tx.wanted.Load() > 0 && !c.closing.Load() {
+		c.tx.getUp()
+		c.tx.yield()
+		return 0, errAgain
+	}
+	n, err := c.tcp.Write(b)
+	c.tcpTx.Add(uint64(max(n, 0)))
+	rung := c.tx.getUp()
+	c.tx.yield()
+	if rung && errors.Is(err, os.ErrDeadlineExceeded) && !c.tx.expired() {
+		return n, errAgain
+	}
+	return n, err
+}
+
+// A writer that hears nothing of its peer asks the kernel for an end after so
+// many writes, of which a large one counts once more for each so many bytes: some
+// 10 µs of writing.
+const (
+	silenceMost  = 64
+	silenceBytes = 4 << 10
+)
+
+func (c *Conn) writeEngaged(b []byte) (done int, err error) {
+	switch {
+	case c.closing.Load():
+		return 0, c.opError("write", net.ErrClosed)
+	case c.tx.expired():
+		return 0, c.opError("write", os.ErrDeadlineExceeded)
+	}
+	if c.out.silence += 1 + len(b)/silenceBytes; c.out.silence > silenceMost && c.out.mode.Load() == onLane {
+		c.probeTx()
+	}
+	sent()
+	for done < len(b) {
+		n, err := c.put(b[done:])
+		if done += n; n > 0 {
+			continue
+		}
+		if err == errAgain {
+			if err = c.sleepTx(); err == nil {
+				return done, errAgain
+			}
+		}
+		return done, c.opError("write", err)
+	}
+	return done, nil
+}
+
+// sleepTx waits until a write may get on.
+func (c *Conn) sleepTx() error {
+	s := &c.tx
+	if c.rx.mu.TryLock() {
+		c.turn() // the peer may wait for us to take SWITCH
+		c.rx.mu.Unlock()
+	}
+	if c.out.mode.Load() == onLane && s.spin.look(c.ch, c.txReady, c.txStop) {
+		return nil
+	}
+	var err error
+	s.lieDown()
+	c.ch.watch(&s.waiter, c)
+	if !c.txReady() && !c.txStop() {
+		c.out.dozing, c.out.told = true, false
+		err = c.raw.Write(c.out.doze)
+	}
+	c.ch.unwatch(&s.waiter, c)
+	rung := s.getUp()
+	s.yield()
+	if c.out.told && c.engaged() && c.out.mode.Load() == onLane {
+		c.probeTx()
+	}
+	return c.slept(err, rung)
+}
+
+func (c *Conn) txDoze(fd uintptr) bool {
+	if !c.out.dozing {
+		c.out.told = true
+		return true
+	}
+	c.out.dozing = false
+	events := int16(0) // hang-up and error are told without asking
+	switch {
+	case c.out.mode.Load() == onTCP:
+		events = unix.POLLOUT
+	case !c.fin.Load():
+		events = unix.POLLRDHUP
+	}
+	c.out.told = poll(int(fd), events) != 0
+	return c.out.told
+}
+
+func (c *Conn) txStop() bool { return c.tx.wanted.Load() > 0 || c.closing.Load() }
+
+// txReady says that a write may get on. It is called by the holder of tx.mu and,
+// while that sleeps, by the watcher; so it changes nothing.
+func (c *Conn) txReady() bool {
+	if c.dead.Load() {
+		return true
+	}
+	if c.out.mode.Load() != onLane {
+		return false // the netpoller tells
+	}
+	w := c.out.w
+	return w.Writable() || c.peer.Closed.Load() != 0 || c.peer.GoBack.Load() != 0 || c.ch.live.Load() != alive ||
+		c.fin.Load() && w.Joined()
+}
+
+// probeTx asks the kernel about the peer's end, unless a reader is at it.
+func (c *Conn) probeTx() {
+	c.out.silence = 0
+	if c.rx.mu.TryLock() {
+		c.probe(true)
+		c.rx.mu.Unlock()
+		return
+	}
+	c.hint.Store(true)
+	c.rx.wake()
+}
+
+// settled: on the lane, and nothing speaks against it.
+func (c *Conn) settled() bool {
+	return c.out.mode.Load() == onLane && !c.out.off && !c.fin.Load() && !c.dead.Load() && !c.out.shut.Load() &&
+		c.peer.Closed.Load() == 0 && c.peer.Shut.Load() == 0 && c.peer.GoBack.Load() == 0 &&
+		c.ch.live.Load() == alive && testSwitch.Load() == 0
+}
+
+// turnTx changes the mode when that is due.
+func (c *Conn) turnTx() {
+	out := &c.out
+	if out.w.HasAgain() && !c.again() {
+		return
+	}
+	if c.dead.Load() || out.shut.Load() || c.own == nil {
+		return
+	}
+	gone := c.peer.Closed.Load() != 0 || c.ch.live.Load() != alive
+	back := c.peer.GoBack.Load()
+	// Who has ended may be gone, or may refuse what we send; TCP knows.
+	stop := out.off || back != 0 || gone || c.fin.Load() || c.peer.Shut.Load() != 0
+	dice := func() bool { n := testSwitch.Load(); return n != 0 && rand.Uint32N(n) == 0 }
+	if out.mode.Load() == onTCP {
+		if stop || c.peer.Consent.Load() <= out.switches || c.peer.Generation.Load() != uint64(c.generation) || dice() {
+			return
+		}
+		if !out.w.Post(lane.Switch, c.tcpTx.Load(), 0) {
+			return
+		}
+		out.switches++
+		out.mode.Store(onLane)
+		// A reader that withdraws sets go_back, fences, looks for SWITCH. Either it
+		// sees this one, or we see go_back and undo it before any byte is on the
+		// lane. Post's store of the status word is the fence.
+		back = c.peer.GoBack.Load()
+		stop = back != 0
+	} else if !stop && dice() {
+		stop = true
+	}
+	// A reader that has not seen SWITCH may be about to read from TCP, without
+	// limit: no byte may be there that belongs behind the lane's.
+	if !stop || back == 0 && !gone && !out.w.Joined() {
+		return
+	}
+	if back != 0 {
+		c.giveBack(back - 1)
+	}
+	m, _ := out.w.Bytes()
+	if !out.w.Post(lane.Back, m, 0) && !gone {
+		c.reset(reasonHostile) // the reserved slots are enough for an honest peer
+	}
+	out.mode.Store(onTCP)
+	c.ch.ring(&c.peer.RxWaiters)
+}
+
+// giveBack answers go_back. We may not be called again for long, so a small send
+// buffer is made larger for the moment.
+func (c *Conn) giveBack(taken uint64) {
+	if !c.out.w.Withdraw(taken) || c.again() {
+		return
+	}
+	c.control(func(fd int) {
+		size, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF)
+		if err != nil {
+			return
+		}
+		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, size+c.out.w.Window())
+		defer unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, size/2) // the kernel doubles what is set
+		c.again()
+	})
+}
+
+// again sends what the reader handed back. False: TCP takes no more now.
+func (c *Conn) again() bool {
+	for {
+		b := c.out.w.Again()
+		if len(b) == 0 {
+			return true
+		}
+		n, err := c.sendTCP(b)
+		switch {
+		case n > 0:
+			c.out.w.Sent(n)
+		case err == errAgain:
+			return false
+		default: // the connection has ended
+			if e, ok := err.(syscall.Errno); ok && e != syscall.EPIPE {
+				c.err.Store(uint32(e))
+			}
+			c.out.w.Forget()
+		}
+	}
+}
+
+// sendTCP writes by TCP without sleeping.
+func (c *Conn) sendTCP(b []byte) (n int, err error) {
+	if !c.control(func(fd int) {
+		for {
+			if n, err = unix.SendmsgN(fd, b, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL); err != unix.EINTR {
+				return
+			}
+		}
+	}) {
+		return 0, syscall.EBADF
+	}
+	if err != nil {
+		return 0, err
+	}
+	c.tcpTx.Add(uint64(n))
+	return n, nil
+}
+
+// failedTx is the error that waits, as the kernel would tell it now.
+func (c *Conn) failedTx() error {
+	dead := c.dead.Load()
+	if !dead && c.err.Load() == 0 {
+		return nil
+	}
+	if e := syscall.Errno(c.err.Swap(0)); e != 0 {
+		return e
+	}
+	if dead {
+		return syscall.EPIPE
+	}
+	return nil
+}
+
+// put puts bytes where they belong now; errAgain: there is no room.
+func (c *Conn) put(b []byte) (n int, err error) {
+	out := &c.out
+	if !c.settled() {
+		c.turnTx()
+	}
+	if err := c.failedTx(); err != nil {
+		return 0, err
+	}
+	if out.shut.Load() || out.mode.Load() == onTCP {
+		if out.w.HasAgain() {
+			return 0, errAgain
+		}
+		return c.sendTCP(b) // EPIPE and all the rest are the kernel's
+	}
+	for n < len(b) {
+		k := out.w.Write(b[n:], env.veloMax)
+		if out.w.Broken() {
+			c.reset(reasonHostile)
+			break
+		}
+		if k == 0 {
+			break
+		}
+		n += k
+		c.ch.ring(&c.peer.RxWaiters)
+	}
+	if n == 0 {
+		return 0, errAgain
+	}
+	return n, nil
+}
+
+// finish ends the outbound direction: how is what SHUTDOWN says. What was handed
+// back must be in TCP's hands before its end is.
+func (c *Conn) finish(how uint64) {
+	out := &c.out
+	c.turnTx()
+	for end := time.Now().Add(patience); out.w.HasAgain() && !c.again() && time.Now().Before(end); {
+		c.control(func(fd int) {
+			p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
+			unix.Poll(p, 10)
+		})
+	}
+	m, _ := out.w.Bytes()
+	if out.w.HasAgain() || out.mode.Load() == onLane && !out.shut.Load() && !out.w.Post(lane.Shutdown, how, m) {
+		c.reset(reasonHostile)
+	}
+	out.shut.Store(true)
+	c.own.Shut.Store(1)
+	c.ch.ring(&c.peer.RxWaiters)
+}
