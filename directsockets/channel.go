@@ -74,6 +74,16 @@ func newPollable(fd int, name string) (pollable, error) {
 	return pollable{f, raw}, nil
 }
 
+// closeLater closes descriptors that goroutines read, which may be waiting for a
+// lock of the caller's: Close waits for them.
+func closeLater(all ...pollable) {
+	go func() {
+		for _, p := range all {
+			p.file.Close()
+		}
+	}()
+}
+
 // openChannel makes a channel on a connected control socket, which it takes, and
 // sends HELLO; home.mu is held.
 func openChannel(home *rendezvous, socket int, inviter bool) (ch *channel, why status.Reason, err error) {
@@ -292,9 +302,8 @@ func (ch *channel) kill(why status.Reason) {
 	delete(ch.home.channels, ch)
 	log("channel to %s ends: %v", ch.name, why)
 	ch.home.abandon(ch)
-	ch.ctl.file.Close()  // receive ends
-	ch.bell.file.Close() // watchBell ends
-	ch.scan()            // all are ready now
+	closeLater(ch.ctl, ch.bell) // receive and watchBell end
+	ch.scan()                   // all are ready now
 }
 
 // release drops a reference.

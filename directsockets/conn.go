@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net"
 	"os"
-	"runtime"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -216,32 +215,29 @@ func (c *Conn) engage() {
 	}
 }
 
-// counted: the connection is established and the kernel has passed on just the
-// bytes that we have counted. What comes between two of the questions makes a
-// difference, but not each time.
-func (c *Conn) counted() bool {
-	const established, tries = 1, 16
-	equal := false
-	c.raw.Control(func(fd uintptr) {
-		for range tries {
-			t, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
-			if err != nil || t.State != established {
-				return
-			}
-			unsent, err1 := unix.IoctlGetInt(int(fd), unix.SIOCOUTQ)
-			unread, err2 := unix.IoctlGetInt(int(fd), unix.SIOCINQ)
-			if err1 != nil || err2 != nil {
-				return
-			}
-			acked := t.Bytes_acked + uint64(unsent)
-			if c.active {
-				acked-- // its SYN
-			}
-			if equal = t.Bytes_received-uint64(unread) == c.tcpRx.Load() && acked == c.tcpTx.Load(); equal {
-				return
-			}
-			runtime.Gosched()
+// counted: the connection is established, and the kernel has passed on just the
+// bytes that we have counted. Nobody of us reads or writes now, but the peer does:
+// what the kernel has received and what is unread grow between two questions, what
+// it has to send shrinks. Asked on both sides of the total, they bound the count,
+// mostly exactly.
+func (c *Conn) counted() (equal bool) {
+	const established = 1
+	c.control(func(fd int) {
+		unsent1, err1 := unix.IoctlGetInt(fd, unix.SIOCOUTQ)
+		unread1, err2 := unix.IoctlGetInt(fd, unix.SIOCINQ)
+		t, err3 := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+		unread2, err4 := unix.IoctlGetInt(fd, unix.SIOCINQ)
+		unsent2, err5 := unix.IoctlGetInt(fd, unix.SIOCOUTQ)
+		if err1 != nil || err2 != nil || err3 != nil || err4 != nil || err5 != nil || t.State != established {
+			return
 		}
+		acked := t.Bytes_acked
+		if c.active {
+			acked-- // its SYN
+		}
+		within := func(n, least, most uint64) bool { return least <= n && n <= most }
+		equal = within(c.tcpRx.Load(), t.Bytes_received-uint64(unread2), t.Bytes_received-uint64(unread1)) &&
+			within(c.tcpTx.Load(), acked+uint64(unsent2), acked+uint64(unsent1))
 	})
 	return equal
 }
@@ -358,6 +354,10 @@ func (c *Conn) Status() Status {
 	defer c.rx.mu.Unlock()
 	c.tx.take()
 	defer c.tx.mu.Unlock()
+	if c.home != nil { // of which the lane is, until it is engaged
+		c.home.mu.Lock()
+		defer c.home.mu.Unlock()
+	}
 	s := Status{Socket: status.Socket{
 		State: c.State(), Reason: status.Reason(c.reason.Load()), Local: c.tuple.local, Remote: c.tuple.remote,
 		TCP: status.Bytes{Read: c.tcpRx.Load(), Written: c.tcpTx.Load()},

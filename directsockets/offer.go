@@ -21,7 +21,7 @@ const offerExpired = 2 * time.Second
 
 func offerName(netns uint64, t tuple) string {
 	local, remote := wire(t.local), wire(t.remote)
-	return fmt.Sprintf("o-%x-%s-%s", netns, hex.EncodeToString(local[:]), hex.EncodeToString(remote[:]))
+	return fmt.Sprintf("o-%x-%s%s", netns, hex.EncodeToString(local[:]), hex.EncodeToString(remote[:]))
 }
 
 func (d *directory) makeOffer(name, listener string, inode uint64) error {

@@ -56,6 +56,7 @@ func environment() settings {
 		memory:  number("EXN_DS_MEMORY", 0, 1, 1<<62),
 		verbose: number("EXN_DS_VERBOSE", 0, 0, 9) > 0,
 	}
+	testSwitch.Store(uint32(number("EXN_DS_TEST_SWITCH", 0, 0, 1<<30))) // for tests only
 	v := os.Getenv("EXN_DS")
 	s.off = v == "off" || v == "0"
 	for _, text := range strings.FieldsFunc(os.Getenv("EXN_DS_SUBNETS"), func(r rune) bool { return r == ',' || r == ' ' }) {

@@ -178,7 +178,7 @@ func (r *rendezvous) retire() {
 	defer r.mu.Unlock()
 	if r.me != "" {
 		unix.Unlinkat(r.dir.fd, r.me, 0)
-		r.listener.file.Close()
+		closeLater(r.listener)
 		r.me = ""
 	}
 	for ch := range r.channels {
@@ -219,7 +219,7 @@ func (r *rendezvous) find(c *Conn) {
 	}
 	if err := r.dir.makeOffer(offerName(c.netns, c.tuple), r.me, c.inode); errors.Is(err, fs.ErrNotExist) {
 		// The directory was removed: make it anew.
-		r.listener.file.Close()
+		closeLater(r.listener)
 		unix.Close(r.dir.fd)
 		r.dir, r.board, r.me = nil, nil, ""
 		r.later(c, reasonDirectory)

@@ -1,0 +1,238 @@
+package gopeer_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/directsockets"
+)
+
+// role is what the environment of this binary says when it is not to test but to
+// be an end of the oracle.
+const role = "GOPEER_ROLE"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(role) == "oracle" {
+		if err := oracle(os.Args[1:]); err != nil {
+			fmt.Fprintln(os.Stderr, "go oracle:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15 // splitmix64
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// A flow is a direction of a connection; side 0 is the client. As in oracle.c.
+type flow struct{ key uint64 }
+
+func flowOf(seed uint64, conn, side int) flow {
+	return flow{mix(seed*1000 + uint64(conn)*2 + uint64(side))}
+}
+
+func (f flow) total() uint64 {
+	if f.key%8 == 0 {
+		return f.key % 5000
+	}
+	return f.key % 8000000
+}
+
+// fill sets b to the bytes from an offset on.
+func (f flow) fill(b []byte, at uint64) {
+	var word [8]byte
+	have := ^uint64(0)
+	for i := range b {
+		if k := (at + uint64(i)) >> 3; k != have {
+			binary.LittleEndian.PutUint64(word[:], mix(f.key^k))
+			have = k
+		}
+		b[i] = word[(at+uint64(i))&7]
+	}
+}
+
+const most = 70000
+
+func size(r *rand.Rand) int { return 1 + r.IntN([]int{16, 200, 600, 5000, 70000, 500}[r.IntN(6)]) }
+
+// oracle is an end: client|server PORT SEED CONNS PROGRESS.
+func oracle(args []string) error {
+	if len(args) < 5 {
+		return errors.New("arguments")
+	}
+	port, _ := strconv.Atoi(args[1])
+	seed, _ := strconv.ParseUint(args[2], 10, 64)
+	conns, err := strconv.Atoi(args[3])
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(args[4], os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	b, err := unix.Mmap(int(f.Fd()), 0, progressSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return err
+	}
+	progress := unsafe.Slice((*atomic.Uint64)(unsafe.Pointer(&b[0])), progressSize/8)
+	side := 0
+	var l net.Listener
+	if args[0] == "server" {
+		side = 1
+		if l, err = directsockets.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", port)); err != nil {
+			return err
+		}
+		fmt.Println("port", l.Addr().(*net.TCPAddr).Port)
+	}
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	var wrong error
+	failed := func(err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		wrong = errors.Join(wrong, err)
+	}
+	for i := range conns {
+		var c net.Conn
+		if l != nil {
+			c, err = l.Accept()
+		} else {
+			c, err = directsockets.Dial("tcp4", fmt.Sprintf("127.0.0.1:%d", port))
+		}
+		if err != nil {
+			return err
+		}
+		number := []byte{byte(i)}
+		if l != nil {
+			_, err = io.ReadFull(c, number)
+		} else {
+			_, err = c.Write(number)
+		}
+		if err != nil {
+			return err
+		}
+		n := int(number[0])
+		all.Go(func() {
+			if err := greet(c, seed, side); err != nil {
+				// The other end has died: reading tells how.
+				fmt.Println("greeting:", err)
+			}
+			var both sync.WaitGroup
+			both.Go(func() {
+				if err := write(c, flowOf(seed, n, side), &progress[n]); err != nil {
+					failed(fmt.Errorf("connection %d: %w", n, err))
+				}
+			})
+			both.Go(func() {
+				if err := read(c, n, flowOf(seed, n, 1-side)); err != nil {
+					failed(fmt.Errorf("connection %d: %w", n, err))
+				}
+			})
+			both.Wait()
+			s := c.(*directsockets.Conn).Status()
+			fmt.Printf("path %d tcp %d lane %d %v %v\n", n, s.TCP.Read+s.TCP.Written,
+				s.VELO.Read+s.VELO.Written+s.RMA.Read+s.RMA.Written, s.State, s.Reason)
+			c.Close()
+		})
+	}
+	all.Wait()
+	return wrong
+}
+
+// greet is some ping-pong, in which most connections come by their lanes; else
+// they do in the middle of the streams.
+func greet(c net.Conn, seed uint64, side int) error {
+	if seed%4 == 0 {
+		return nil
+	}
+	b := make([]byte, 1)
+	for range 2 * greeting {
+		var err error
+		if side == 0 {
+			_, err = c.Write(b)
+		} else {
+			_, err = io.ReadFull(c, b)
+		}
+		if err != nil {
+			return err
+		}
+		side = 1 - side
+	}
+	return nil
+}
+
+const greeting = 400 // rounds
+
+func write(c net.Conn, f flow, progress *atomic.Uint64) error {
+	r := rand.New(rand.NewPCG(f.key, 1))
+	b := make([]byte, most)
+	for at := uint64(0); at < f.total(); {
+		part := b[:min(uint64(size(r)), f.total()-at)]
+		f.fill(part, at)
+		n, err := c.Write(part)
+		at += uint64(n)
+		progress.Store(at)
+		if errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
+			break // the reader judges
+		}
+		if err != nil {
+			return err
+		}
+	}
+	err := c.(*directsockets.Conn).CloseWrite()
+	if errors.Is(err, syscall.ENOTCONN) {
+		return nil // it was reset
+	}
+	return err
+}
+
+func read(c net.Conn, number int, f flow) error {
+	r := rand.New(rand.NewPCG(f.key, 2))
+	b, want := make([]byte, most), make([]byte, most)
+	at, how := uint64(0), "end"
+	for {
+		n, err := c.Read(b[:size(r)])
+		f.fill(want[:n], at)
+		if string(b[:n]) != string(want[:n]) {
+			for i := range n {
+				if b[i] != want[i] {
+					return fmt.Errorf("byte %d of %d is %d instead of %d", at+uint64(i), f.total(), b[i], want[i])
+				}
+			}
+		}
+		at += uint64(n)
+		if err == io.EOF {
+			break
+		}
+		if errors.Is(err, syscall.ECONNRESET) {
+			how = "reset"
+			break
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if at > f.total() {
+		return fmt.Errorf("%d bytes instead of %d", at, f.total())
+	}
+	fmt.Printf("%d %d of %d %s\n", number, at, f.total(), how)
+	return nil
+}
