@@ -59,7 +59,7 @@ static _Noreturn void fail(const char *format, ...)
 	_exit(1);
 }
 
-struct flow { int fd, conn, side; };
+struct flow { int fd, conn, side; bool told; };
 
 static size_t size(uint64_t *r)
 {
@@ -112,7 +112,9 @@ static void *write_flow(void *arg)
 		if (w < 0 && again(f->fd, POLLOUT))
 			continue;
 		if (w < 0 && (errno == ECONNRESET || errno == EPIPE))
-			break; // the reader judges
+			f->told = true;
+		if (f->told)
+			break;
 		if (w <= 0)
 			fail("connection %d: send gives %zd, %s", f->conn, w, strerror(errno));
 		at += (size_t)w;
@@ -123,9 +125,8 @@ static void *write_flow(void *arg)
 	return NULL;
 }
 
-static void *read_flow(void *arg)
+static void read_flow(struct flow *f, pthread_t writer)
 {
-	struct flow *f = arg;
 	int other = 1 - f->side;
 	uint64_t k = key(f->conn, other), end = total(f->conn, other), at = 0, r = k + 1;
 	uint8_t *b = malloc(most);
@@ -149,10 +150,12 @@ static void *read_flow(void *arg)
 	}
 	if (at > end)
 		fail("connection %d: %lu bytes instead of %lu", f->conn, at, end);
+	pthread_join(writer, NULL);
+	if (f->told)
+		how = "reset"; // TCP tells it to one of two
 	printf("%d %lu of %lu %s\n", f->conn, at, end, how);
 	fflush(stdout);
 	free(b);
-	return NULL;
 }
 
 static void *play(void *arg)
@@ -161,8 +164,7 @@ static void *play(void *arg)
 	pthread_t writer;
 	greet(f);
 	pthread_create(&writer, NULL, write_flow, f);
-	read_flow(f);
-	pthread_join(writer, NULL);
+	read_flow(f, writer);
 	close(f->fd);
 	return NULL;
 }
@@ -203,7 +205,7 @@ int main(int argc, char **argv)
 		struct pollfd ready = {fd, POLLIN, 0};
 		if (server && (poll(&ready, 1, -1) < 0 || recv(fd, &number, 1, 0) != 1))
 			fail("connection %d says nothing: %s", i, strerror(errno));
-		flow[i] = (struct flow){fd, number, server};
+		flow[i] = (struct flow){fd, number, server, false};
 		pthread_create(&thread[i], NULL, play, &flow[i]);
 	}
 	for (int i = 0; i < conns; i++) {

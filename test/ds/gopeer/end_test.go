@@ -25,9 +25,10 @@ import (
 const role = "GOPEER_ROLE"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(role) == "oracle" {
-		if err := oracle(os.Args[1:]); err != nil {
-			fmt.Fprintln(os.Stderr, "go oracle:", err)
+	play := map[string]func([]string) error{"oracle": oracle, "echo": echo, "sink": echo}[os.Getenv(role)]
+	if play != nil {
+		if err := play(os.Args[1:]); err != nil {
+			fmt.Fprintln(os.Stderr, "go end:", err)
 			os.Exit(1)
 		}
 		os.Exit(0)
@@ -136,17 +137,23 @@ func oracle(args []string) error {
 				fmt.Println("greeting:", err)
 			}
 			var both sync.WaitGroup
+			var told bool
 			both.Go(func() {
-				if err := write(c, flowOf(seed, n, side), &progress[n]); err != nil {
+				var err error
+				if told, err = write(c, flowOf(seed, n, side), &progress[n]); err != nil {
 					failed(fmt.Errorf("connection %d: %w", n, err))
 				}
 			})
-			both.Go(func() {
-				if err := read(c, n, flowOf(seed, n, 1-side)); err != nil {
-					failed(fmt.Errorf("connection %d: %w", n, err))
-				}
-			})
+			f := flowOf(seed, n, 1-side)
+			at, how, err := read(c, f)
+			if err != nil {
+				failed(fmt.Errorf("connection %d: %w", n, err))
+			}
 			both.Wait()
+			if told {
+				how = "reset" // TCP tells it to one of two
+			}
+			fmt.Printf("%d %d of %d %s\n", n, at, f.total(), how)
 			s := c.(*directsockets.Conn).Status()
 			fmt.Printf("path %d tcp %d lane %d %v %v\n", n, s.TCP.Read+s.TCP.Written,
 				s.VELO.Read+s.VELO.Written+s.RMA.Read+s.RMA.Written, s.State, s.Reason)
@@ -181,7 +188,8 @@ func greet(c net.Conn, seed uint64, side int) error {
 
 const greeting = 400 // rounds
 
-func write(c net.Conn, f flow, progress *atomic.Uint64) error {
+// write says whether it was told of a reset.
+func write(c net.Conn, f flow, progress *atomic.Uint64) (told bool, err error) {
 	r := rand.New(rand.NewPCG(f.key, 1))
 	b := make([]byte, most)
 	for at := uint64(0); at < f.total(); {
@@ -191,48 +199,41 @@ func write(c net.Conn, f flow, progress *atomic.Uint64) error {
 		at += uint64(n)
 		progress.Store(at)
 		if errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
-			break // the reader judges
+			return true, nil
 		}
 		if err != nil {
-			return err
+			return false, err
 		}
 	}
-	err := c.(*directsockets.Conn).CloseWrite()
+	err = c.(*directsockets.Conn).CloseWrite()
 	if errors.Is(err, syscall.ENOTCONN) {
-		return nil // it was reset
+		return true, nil
 	}
-	return err
+	return false, err
 }
 
-func read(c net.Conn, number int, f flow) error {
+// read reads all, and says how it ended.
+func read(c net.Conn, f flow) (at uint64, how string, err error) {
 	r := rand.New(rand.NewPCG(f.key, 2))
 	b, want := make([]byte, most), make([]byte, most)
-	at, how := uint64(0), "end"
 	for {
 		n, err := c.Read(b[:size(r)])
 		f.fill(want[:n], at)
-		if string(b[:n]) != string(want[:n]) {
-			for i := range n {
-				if b[i] != want[i] {
-					return fmt.Errorf("byte %d of %d is %d instead of %d", at+uint64(i), f.total(), b[i], want[i])
-				}
+		for i := range n {
+			if b[i] != want[i] {
+				return at, "", fmt.Errorf("byte %d of %d is %d instead of %d", at+uint64(i), f.total(), b[i], want[i])
 			}
 		}
 		at += uint64(n)
-		if err == io.EOF {
-			break
-		}
-		if errors.Is(err, syscall.ECONNRESET) {
-			how = "reset"
-			break
-		}
-		if err != nil {
-			return err
+		switch {
+		case at > f.total():
+			return at, "", fmt.Errorf("%d bytes instead of %d", at, f.total())
+		case err == io.EOF:
+			return at, "end", nil
+		case errors.Is(err, syscall.ECONNRESET):
+			return at, "reset", nil
+		case err != nil:
+			return at, "", err
 		}
 	}
-	if at > f.total() {
-		return fmt.Errorf("%d bytes instead of %d", at, f.total())
-	}
-	fmt.Printf("%d %d of %d %s\n", number, at, f.total(), how)
-	return nil
 }
