@@ -50,7 +50,10 @@ type Conn struct {
 	in     inbound
 	out    outbound
 
+	post int32         // at the sentry, while engaged
 	hint atomic.Bool   // the kernel may have something to say of the socket
+	news atomic.Bool   // likewise, and no writer has looked
+	room atomic.Bool   // TCP may take bytes again
 	fin  atomic.Bool   // the peer's end has been seen: FIN, RST, or its channel's end
 	dead atomic.Bool   // reset without the kernel's doing
 	err  atomic.Uint32 // errno that waits to be told, as SO_ERROR
@@ -66,7 +69,7 @@ func newConn(tcp *net.TCPConn, active bool, o Options) *Conn {
 		mask: func(b *lane.Control) *atomic.Uint64 { return &b.RxWaiters }}
 	c.tx.waiter = waiter{c: c, side: &c.tx, ready: c.txReady, at: -1,
 		mask: func(b *lane.Control) *atomic.Uint64 { return &b.TxWaiters }}
-	c.in.doze, c.out.doze = c.rxDoze, c.txDoze
+	c.rx.bell, c.tx.bell = make(chan struct{}, 1), make(chan struct{}, 1)
 	local, remote := tcp.LocalAddr().(*net.TCPAddr), tcp.RemoteAddr().(*net.TCPAddr)
 	c.tuple = tuple{plain(local.AddrPort()), plain(remote.AddrPort())}
 	c.state.Store(uint32(status.Counting))
@@ -150,6 +153,10 @@ func (c *Conn) leaveLane() {
 	if c.own == nil {
 		return
 	}
+	if c.post != 0 {
+		c.home.sentry.remove(c)
+		c.post = 0
+	}
 	c.own.Generation.Store(0)
 	c.own, c.peer = nil, nil
 	if !ch.theirs(c.lane) {
@@ -205,6 +212,8 @@ func (c *Conn) engage() {
 		c.looking.Store(false)
 	case !c.counted():
 		c.stayLocked(reasonUncounted)
+	case c.home.sentry.add(c) != nil:
+		c.stayLocked(reasonFiles)
 	default:
 		c.in.consented++
 		c.own.Consent.Store(c.in.consented)

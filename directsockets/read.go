@@ -32,9 +32,6 @@ type inbound struct {
 	frozen    bool // go_back is set: nothing is taken until BACK
 	eof       bool
 	shut      bool // CloseRead
-
-	doze         func(uintptr) bool // rxDoze, made once
-	dozing, told bool
 }
 
 // errAgain says that there is nothing to do now.
@@ -68,7 +65,7 @@ func (c *Conn) Read(b []byte) (int, error) {
 // may be engaged by now.
 func (c *Conn) readNative(b []byte) (int, error) {
 	c.count()
-	c.rx.lieDown()
+	c.rx.lieDown(false)
 	if c.rx.wanted.Load() > 0 && !c.closing.Load() {
 		c.rx.getUp()
 		c.rx.yield()
@@ -100,9 +97,8 @@ func (c *Conn) readEngaged(b []byte) (int, error) {
 		received()
 		return n, nil
 	case err == errAgain:
-		if err = c.sleepRx(); err == nil {
-			return 0, errAgain
-		}
+		c.sleepRx()
+		return 0, errAgain
 	case err == io.EOF:
 		return 0, io.EOF
 	}
@@ -110,48 +106,20 @@ func (c *Conn) readEngaged(b []byte) (int, error) {
 }
 
 // sleepRx waits until there may be something to read.
-func (c *Conn) sleepRx() error {
+func (c *Conn) sleepRx() {
 	s := &c.rx
 	c.heedTx()
 	if c.in.mode == onLane && s.spin.look(c.ch, c.rxReady, c.rxStop) {
-		return nil
+		return
 	}
-	var err error
-	s.lieDown()
+	s.lieDown(true)
 	c.ch.watch(&s.waiter, c)
 	if !c.rxReady() && !c.rxStop() {
-		c.in.dozing, c.in.told = true, false
-		err = c.raw.Read(c.in.doze)
-		if c.in.told {
-			c.hint.Store(true)
-		}
+		s.park()
 	}
 	c.ch.unwatch(&s.waiter, c)
-	rung := s.getUp()
+	s.getUp()
 	s.yield()
-	return c.slept(err, rung)
-}
-
-// slept is what the end of a sleep means for its call.
-func (c *Conn) slept(err error, rung bool) error {
-	switch {
-	case c.closing.Load():
-		return net.ErrClosed
-	case err == nil || rung && errors.Is(err, os.ErrDeadlineExceeded):
-		return nil
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return os.ErrDeadlineExceeded
-	default:
-		return net.ErrClosed
-	}
-}
-
-// rxDoze is what sleepRx sleeps with: once it looks, since the netpoller forgets
-// what came before a sleep begins; the second time the netpoller has news.
-func (c *Conn) rxDoze(fd uintptr) bool {
-	c.in.told = !c.in.dozing || poll(int(fd), unix.POLLIN|unix.POLLRDHUP) != 0
-	c.in.dozing = false
-	return c.in.told
 }
 
 func (c *Conn) rxStop() bool { return c.rx.wanted.Load() > 0 || c.closing.Load() }

@@ -35,6 +35,7 @@ type rendezvous struct {
 	board    *board
 	me       string // our listener; "": none yet
 	listener pollable
+	sentry   *sentry
 	waiting  map[tuple]*Conn // OFFERED and ATTACHING
 	channels map[*channel]struct{}
 }
@@ -137,6 +138,12 @@ func (r *rendezvous) ready() error {
 	if unix.Fstat(r.dir.fd, &st) == nil && st.Mode&group != 0 {
 		unix.Fchmodat(r.dir.fd, name, 0o660, 0)
 	}
+	if r.sentry == nil {
+		if r.sentry, err = newSentry(); err != nil {
+			unix.Close(s)
+			return err
+		}
+	}
 	if r.listener, err = newPollable(s, "exn-ds-listener"); err != nil {
 		return err
 	}
@@ -174,11 +181,14 @@ func (r *rendezvous) accept(listener pollable) {
 
 // retire takes back all of it: for tests.
 func (r *rendezvous) retire() {
+	meetings.mu.Lock()
+	delete(meetings.by, r.fabric)
+	meetings.mu.Unlock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.me != "" {
 		unix.Unlinkat(r.dir.fd, r.me, 0)
-		closeLater(r.listener)
+		closeLater(r.listener, r.sentry.set)
 		r.me = ""
 	}
 	for ch := range r.channels {

@@ -16,10 +16,10 @@ import (
 // too. Who else needs it (to engage, to close) says so in wanted and wakes the
 // sleeper, which hands mu over and goes on when it has it again.
 //
-// There is one way to sleep: in the netpoller, on the TCP socket. So what the
-// kernel knows wakes the sleeper, and its deadline does. Who has other news for
-// it (the channel's watcher, somebody who wants mu) wakes it by a deadline that
-// is over, and the sleeper then sets that of the program again.
+// Before it is engaged, it sleeps in the netpoller inside a call of package net,
+// and who needs it wakes it by a deadline that is over; then it sets that of the
+// program again. Once engaged it sleeps on bell, which the channel's watcher rings
+// for news of the lane, the sentry for news of the socket, and who needs mu.
 //
 // Lock order: rx.mu, tx.mu, rendezvous.mu, channel.mu, side.nap.
 type side struct {
@@ -31,7 +31,11 @@ type side struct {
 	set    func(time.Time) error
 	until  time.Time // the deadline as a time
 	asleep bool
-	rung   bool // the deadline is over because of wake
+	parked bool // asleep on bell
+	rung   bool // by wake, in this sleep
+
+	bell  chan struct{}
+	timer *time.Timer
 
 	waiter waiter
 	spin   spin
@@ -60,22 +64,51 @@ func (s *side) yield() {
 	s.mu.Lock()
 }
 
-// lieDown says that the holder of mu is about to sleep. It looks again after it:
-// whoever changed something before looked in vain for a sleeper.
-func (s *side) lieDown() {
+// lieDown says that the holder of mu is about to sleep, on bell if parked. It
+// looks again after it: whoever changed something before looked in vain for a
+// sleeper.
+func (s *side) lieDown(parked bool) {
 	s.nap.Lock()
-	s.asleep = true
+	s.asleep, s.parked = true, parked
 	s.nap.Unlock()
 }
 
-// getUp is its end. It says whether wake has ended it.
+// park sleeps on bell, no longer than up to the deadline.
+func (s *side) park() {
+	s.nap.Lock()
+	until := s.until
+	s.nap.Unlock()
+	if until.IsZero() {
+		<-s.bell
+		return
+	}
+	if s.timer == nil {
+		s.timer = time.NewTimer(time.Until(until))
+	} else {
+		s.timer.Reset(time.Until(until))
+	}
+	select {
+	case <-s.bell:
+	case <-s.timer.C:
+	}
+	s.timer.Stop()
+}
+
+// getUp is the end of a sleep. It says whether wake has ended it.
 func (s *side) getUp() (rung bool) {
 	s.nap.Lock()
 	defer s.nap.Unlock()
 	s.asleep = false
 	if rung = s.rung; rung {
 		s.rung = false
-		s.set(s.until)
+		if !s.parked {
+			s.set(s.until)
+			return rung
+		}
+		select {
+		case <-s.bell:
+		default: // park has taken it
+		}
 	}
 	return rung
 }
@@ -83,11 +116,20 @@ func (s *side) getUp() (rung bool) {
 // wake ends the sleep of the holder, if it sleeps or is about to.
 func (s *side) wake() {
 	s.nap.Lock()
-	if s.asleep && !s.rung {
-		s.rung = true
+	defer s.nap.Unlock()
+	s.wakeLocked()
+}
+
+func (s *side) wakeLocked() {
+	if !s.asleep || s.rung {
+		return
+	}
+	s.rung = true
+	if s.parked {
+		s.bell <- struct{}{} // empty: one for each sleep
+	} else {
 		s.set(over)
 	}
-	s.nap.Unlock()
 }
 
 // setDeadline sets that of the program.
@@ -99,7 +141,9 @@ func (s *side) setDeadline(t time.Time) error {
 	if !t.IsZero() {
 		s.limit.Store(max(int64(t.Sub(start)), 1))
 	}
-	if s.rung {
+	if s.asleep && s.parked {
+		s.wakeLocked() // to sleep up to the new one
+	} else if s.rung {
 		return nil // the sleeper sets it when it is up
 	}
 	return s.set(t)
@@ -145,14 +189,13 @@ func (s *spin) time() time.Duration {
 // look spins until ready says so. stop ends it early.
 func (s *spin) look(ch *channel, ready, stop func() bool) bool {
 	d := s.time()
-	if d == 0 || s.failed > 0 && ch.near() {
-		return false
-	}
-	if spinners.Add(1) >= int32(runtime.GOMAXPROCS(0)) {
-		spinners.Add(-1)
+	if d == 0 {
 		return false
 	}
 	defer spinners.Add(-1)
+	if spinners.Add(1) >= int32(runtime.GOMAXPROCS(0)) || s.failed > 0 && ch.near() {
+		return false
+	}
 	var end time.Time
 	for {
 		for range spinLooks {

@@ -27,10 +27,6 @@ type outbound struct {
 	switches uint64
 	shut     atomic.Bool // shut down
 	off      bool        // to stay on TCP
-	silence  int         // how much was written since the kernel was last asked
-
-	doze         func(uintptr) bool // txDoze, made once
-	dozing, told bool
 }
 
 // testSwitch has one in so many writes go back to TCP, in tests.
@@ -62,7 +58,7 @@ func (c *Conn) Write(b []byte) (int, error) {
 // may be engaged by now.
 func (c *Conn) writeNative(b []byte) (int, error) {
 	c.count()
-	c.tx.lieDown()
+	c.tx.lieDown(false)
 	if c.tx.wanted.Load() > 0 && !c.closing.Load() {
 		c.tx.getUp()
 		c.tx.yield()
@@ -78,14 +74,6 @@ func (c *Conn) writeNative(b []byte) (int, error) {
 	return n, err
 }
 
-// A writer that hears nothing of its peer asks the kernel for an end after so
-// many writes, of which a large one counts once more for each so many bytes: some
-// 10 µs of writing.
-const (
-	silenceMost  = 64
-	silenceBytes = 4 << 10
-)
-
 func (c *Conn) writeEngaged(b []byte) (done int, err error) {
 	switch {
 	case c.closing.Load():
@@ -93,7 +81,7 @@ func (c *Conn) writeEngaged(b []byte) (done int, err error) {
 	case c.tx.expired():
 		return 0, c.opError("write", os.ErrDeadlineExceeded)
 	}
-	if c.out.silence += 1 + len(b)/silenceBytes; c.out.silence > silenceMost && c.out.mode.Load() == onLane {
+	if c.news.Load() && c.out.mode.Load() == onLane {
 		c.probeTx()
 	}
 	sent()
@@ -103,9 +91,8 @@ func (c *Conn) writeEngaged(b []byte) (done int, err error) {
 			continue
 		}
 		if err == errAgain {
-			if err = c.sleepTx(); err == nil {
-				return done, errAgain
-			}
+			c.sleepTx()
+			return done, errAgain
 		}
 		return done, c.opError("write", err)
 	}
@@ -113,46 +100,23 @@ func (c *Conn) writeEngaged(b []byte) (done int, err error) {
 }
 
 // sleepTx waits until a write may get on.
-func (c *Conn) sleepTx() error {
+func (c *Conn) sleepTx() {
 	s := &c.tx
 	if c.rx.mu.TryLock() {
 		c.turn() // the peer may wait for us to take SWITCH
 		c.rx.mu.Unlock()
 	}
 	if c.out.mode.Load() == onLane && s.spin.look(c.ch, c.txReady, c.txStop) {
-		return nil
+		return
 	}
-	var err error
-	s.lieDown()
+	s.lieDown(true)
 	c.ch.watch(&s.waiter, c)
 	if !c.txReady() && !c.txStop() {
-		c.out.dozing, c.out.told = true, false
-		err = c.raw.Write(c.out.doze)
+		s.park()
 	}
 	c.ch.unwatch(&s.waiter, c)
-	rung := s.getUp()
+	s.getUp()
 	s.yield()
-	if c.out.told && c.engaged() && c.out.mode.Load() == onLane {
-		c.probeTx()
-	}
-	return c.slept(err, rung)
-}
-
-func (c *Conn) txDoze(fd uintptr) bool {
-	if !c.out.dozing {
-		c.out.told = true
-		return true
-	}
-	c.out.dozing = false
-	events := int16(0) // hang-up and error are told without asking
-	switch {
-	case c.out.mode.Load() == onTCP:
-		events = unix.POLLOUT
-	case !c.fin.Load():
-		events = unix.POLLRDHUP
-	}
-	c.out.told = poll(int(fd), events) != 0
-	return c.out.told
 }
 
 func (c *Conn) txStop() bool { return c.tx.wanted.Load() > 0 || c.closing.Load() }
@@ -164,7 +128,7 @@ func (c *Conn) txReady() bool {
 		return true
 	}
 	if c.out.mode.Load() != onLane {
-		return false // the netpoller tells
+		return c.room.Load()
 	}
 	w := c.out.w
 	return w.Writable() || c.peer.Closed.Load() != 0 || c.peer.GoBack.Load() != 0 || c.ch.live.Load() != alive ||
@@ -173,13 +137,12 @@ func (c *Conn) txReady() bool {
 
 // probeTx asks the kernel about the peer's end, unless a reader is at it.
 func (c *Conn) probeTx() {
-	c.out.silence = 0
+	c.news.Store(false)
 	if c.rx.mu.TryLock() {
 		c.probe(true)
 		c.rx.mu.Unlock()
 		return
 	}
-	c.hint.Store(true)
 	c.rx.wake()
 }
 
@@ -278,6 +241,7 @@ func (c *Conn) again() bool {
 
 // sendTCP writes by TCP without sleeping.
 func (c *Conn) sendTCP(b []byte) (n int, err error) {
+	c.room.Store(false) // the sentry says when there is some again
 	if !c.control(func(fd int) {
 		for {
 			if n, err = unix.SendmsgN(fd, b, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL); err != unix.EINTR {

@@ -1,0 +1,107 @@
+package directsockets
+
+import (
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// A sentry watches the TCP sockets of all engaged connections of a rendezvous, in
+// an epoll set of its own, on one goroutine that sleeps in the netpoller. So who
+// sleeps on a lane asks the kernel nothing: an end, a reset or bytes by TCP are
+// noted (hint, room), and the sleepers woken. Edge-triggered: each event is told
+// once, and one that comes before a sleep is in the note by then, or wakes it.
+type sentry struct {
+	set pollable
+
+	mu    sync.Mutex
+	conns map[int32]*Conn
+	last  int32
+}
+
+func newSentry() (*sentry, error) {
+	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("epoll_create1", err)
+	}
+	if err := unix.SetNonblock(fd, true); err != nil { // else it does not join the netpoller
+		unix.Close(fd)
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	s := &sentry{conns: map[int32]*Conn{}}
+	if s.set, err = newPollable(fd, "exn-ds-sentry"); err != nil {
+		return nil, err
+	}
+	go s.watch()
+	return s, nil
+}
+
+func (s *sentry) watch() {
+	var events [64]unix.EpollEvent
+	s.set.raw.Read(func(fd uintptr) bool {
+		for {
+			n, err := unix.EpollWait(int(fd), events[:], 0)
+			if err == unix.EINTR {
+				continue
+			}
+			if n <= 0 {
+				return false // the next edge comes by the netpoller
+			}
+			for _, e := range events[:n] {
+				s.mu.Lock()
+				c := s.conns[e.Fd]
+				s.mu.Unlock()
+				if c != nil {
+					c.told(e.Events)
+				}
+			}
+		}
+	})
+}
+
+// told notes what the kernel says of the socket.
+func (c *Conn) told(events uint32) {
+	if events&^unix.EPOLLOUT != 0 {
+		c.hint.Store(true)
+		c.news.Store(true)
+		c.rx.wake()
+	}
+	c.room.Store(true)
+	c.tx.wake()
+}
+
+// add has it watch c.
+func (s *sentry) add(c *Conn) (err error) {
+	s.mu.Lock()
+	for s.last++; s.conns[s.last] != nil; s.last++ {
+	}
+	c.post = s.last
+	s.conns[c.post] = c
+	s.mu.Unlock()
+	event := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET, Fd: c.post}
+	if !s.control(unix.EPOLL_CTL_ADD, c, &event, &err) {
+		err = os.ErrClosed
+	}
+	if err != nil {
+		s.remove(c)
+	}
+	return err
+}
+
+// remove ends that.
+func (s *sentry) remove(c *Conn) {
+	s.mu.Lock()
+	delete(s.conns, c.post)
+	s.mu.Unlock()
+	var ignored error // it is not there, or closed with the socket
+	s.control(unix.EPOLL_CTL_DEL, c, nil, &ignored)
+}
+
+func (s *sentry) control(op int, c *Conn, event *unix.EpollEvent, err *error) bool {
+	ok := false
+	s.set.raw.Control(func(set uintptr) {
+		ok = c.control(func(fd int) { *err = unix.EpollCtl(int(set), op, fd, event) })
+	})
+	return ok
+}
