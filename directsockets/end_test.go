@@ -1,0 +1,307 @@
+package directsockets
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"exnet/directsockets/status"
+)
+
+// upgraded are two connections on their lanes both ways.
+func upgraded(t testing.TB) (a, b *Conn) {
+	t.Helper()
+	a, b = pipe(t, Options{Fabric: fabric(t)})
+	warm(t, a, b)
+	return a, b
+}
+
+func read(t *testing.T, c *Conn, want string) {
+	t.Helper()
+	b := make([]byte, len(want))
+	if _, err := io.ReadFull(c, b); err != nil || string(b) != want {
+		t.Fatalf("read %q, %v; want %q", b, err, want)
+	}
+}
+
+func write(t *testing.T, c *Conn, text string) {
+	t.Helper()
+	if n, err := c.Write([]byte(text)); err != nil || n != len(text) {
+		t.Fatalf("write: %d, %v", n, err)
+	}
+}
+
+func TestHalfClose(t *testing.T) {
+	a, b := upgraded(t)
+	write(t, a, "last")
+	if err := a.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	read(t, b, "last")
+	if n, err := b.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+		t.Fatalf("after the end: %d, %v", n, err)
+	}
+	write(t, b, "answer") // by TCP: who has the peer's end cannot know of its death else
+	read(t, a, "answer")
+	if _, err := a.Write([]byte("x")); !errors.Is(err, syscall.EPIPE) {
+		t.Errorf("write after CloseWrite: %v", err)
+	}
+	b.Close()
+	if n, err := a.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+		t.Errorf("after both ends: %d, %v", n, err)
+	}
+}
+
+// As with TCP, who closes with bytes unread resets, and so does linger 0.
+func TestReset(t *testing.T) {
+	for name, end := range map[string]func(t *testing.T, a, b *Conn){
+		"unread": func(t *testing.T, a, b *Conn) {
+			write(t, a, "not read")
+			b.Close()
+		},
+		"linger 0": func(t *testing.T, a, b *Conn) {
+			b.SetLinger(0)
+			b.Close()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b := upgraded(t)
+			end(t, a, b)
+			_, err := a.Read(make([]byte, 1))
+			var op *net.OpError
+			if !errors.Is(err, syscall.ECONNRESET) || !errors.As(err, &op) || op.Op != "read" || op.Addr == nil {
+				t.Errorf("read: %v", err)
+			}
+			if _, err := a.Write([]byte("x")); !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("write: %v", err)
+			}
+		})
+	}
+}
+
+// A close is seen by who sleeps in a read, and by who sleeps in a write.
+func TestCloseWakes(t *testing.T) {
+	for _, own := range []bool{true, false} {
+		a, b := upgraded(t)
+		var sleepers sync.WaitGroup
+		sleepers.Go(func() {
+			_, err := a.Read(make([]byte, 1))
+			if own && !errors.Is(err, net.ErrClosed) || !own && !errors.Is(err, syscall.ECONNRESET) && err != io.EOF {
+				t.Errorf("own %v: read: %v", own, err)
+			}
+		})
+		sleepers.Go(func() {
+			for {
+				if _, err := a.Write(make([]byte, 100<<10)); err != nil {
+					if own && !errors.Is(err, net.ErrClosed) || !own && !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
+						t.Errorf("own %v: write: %v", own, err)
+					}
+					return
+				}
+			}
+		})
+		for a.Status().RMA.Written < 200<<10 { // the window is full
+			time.Sleep(time.Millisecond)
+		}
+		if own {
+			a.Close()
+			if err := a.Close(); !errors.Is(err, net.ErrClosed) {
+				t.Errorf("second close: %v", err)
+			}
+		} else {
+			b.Close()
+		}
+		sleepers.Wait()
+	}
+}
+
+// A deadline that is moved while somebody sleeps counts from then on.
+func TestDeadlineMoves(t *testing.T) {
+	a, b := upgraded(t)
+	for _, c := range []*Conn{a, b} { // the other way round as well
+		c.SetReadDeadline(time.Now().Add(time.Hour))
+		done := make(chan error)
+		go func() {
+			_, err := c.Read(make([]byte, 1))
+			done <- err
+		}()
+		c.SetReadDeadline(time.Now().Add(time.Millisecond))
+		if err := <-done; !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("read: %v", err)
+		}
+		c.SetReadDeadline(time.Time{})
+	}
+	write(t, a, "still there")
+	read(t, b, "still there")
+}
+
+// What needs the TCP socket takes the connection back to TCP, with all that is
+// unread, and neither end notices.
+func TestBackToTCP(t *testing.T) {
+	for name, leave := range map[string]func(c *Conn) error{
+		"File": func(c *Conn) error {
+			f, err := c.File()
+			if err == nil {
+				f.Close()
+			}
+			return err
+		},
+		"SyscallConn": func(c *Conn) error {
+			raw, err := c.SyscallConn()
+			if err != nil {
+				return err
+			}
+			return raw.Write(func(uintptr) bool { return true })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b := upgraded(t)
+			text := strings.Repeat("unread ", 2000)
+			write(t, a, text)
+			read(t, b, text[:10])
+			go a.Read(make([]byte, 1)) // as programs do
+			if err := leave(b); err != nil {
+				t.Fatal(err)
+			}
+			if s := b.Status(); s.State != status.TCP || s.Reason != reasonRaw {
+				t.Errorf("%+v", s)
+			}
+			read(t, b, text[10:])
+			write(t, b, "x")
+			write(t, a, text)
+			read(t, b, text)
+		})
+	}
+}
+
+// Options concern the socket and leave the lane alone.
+func TestOptions(t *testing.T) {
+	a, b := upgraded(t)
+	raw, err := a.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range []error{
+		a.SetNoDelay(false), a.SetKeepAlive(true), a.SetKeepAlivePeriod(time.Minute), a.SetReadBuffer(1 << 16),
+		a.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true}), a.SetWriteBuffer(1 << 16), a.SetLinger(5),
+		raw.Control(func(uintptr) {}),
+	} {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	write(t, a, "x")
+	read(t, b, "x")
+	if !a.Status().Upgraded() || a.LocalAddr().String() != b.RemoteAddr().String() {
+		t.Errorf("%+v", a.Status())
+	}
+}
+
+func TestCopies(t *testing.T) {
+	a, b := upgraded(t)
+	want := make([]byte, 1<<20)
+	rand.NewChaCha8([32]byte{1}).Read(want)
+	got := new(bytes.Buffer)
+	var wait sync.WaitGroup
+	wait.Go(func() {
+		if n, err := b.WriteTo(got); err != nil || n != 3*int64(len(want)) {
+			t.Errorf("WriteTo: %d, %v", n, err)
+		}
+	})
+	if n, err := a.ReadFrom(bytes.NewReader(want)); err != nil || n != int64(len(want)) {
+		t.Errorf("ReadFrom: %d, %v", n, err)
+	}
+	v := net.Buffers{want[:1000], want[1000:]}
+	if n, err := v.WriteTo(a); err != nil || n != int64(len(want)) {
+		t.Errorf("net.Buffers: %d, %v", n, err)
+	}
+	v = net.Buffers{want[:1], want[1:]}
+	if n, err := a.WriteBuffers(&v); err != nil || n != int64(len(want)) {
+		t.Errorf("WriteBuffers: %d, %v", n, err)
+	}
+	a.CloseWrite()
+	wait.Wait()
+	if !bytes.Equal(got.Bytes(), bytes.Repeat(want, 3)) {
+		t.Error("something else arrived")
+	}
+}
+
+// No allocation and no system call where bytes are there.
+func TestNoAllocation(t *testing.T) {
+	a, b := upgraded(t)
+	x := make([]byte, 64)
+	if n := testing.AllocsPerRun(1000, func() {
+		a.Write(x)
+		io.ReadFull(b, x)
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// Why a connection is on TCP can be asked.
+func TestReasons(t *testing.T) {
+	dir := fabric(t)
+	open := t.TempDir()
+	if err := os.Chmod(open, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		dial, listen Options
+		want         status.Reason
+	}{
+		"off":                 {Options{Off: true}, Options{Fabric: dir}, reasonSetting},
+		"plain peer":          {Options{Fabric: dir}, Options{Off: true}, reasonNoPeer},
+		"directory of all":    {Options{Fabric: open}, Options{Fabric: dir}, reasonDirectory},
+		"no directory at all": {Options{Fabric: "/proc/nowhere"}, Options{Fabric: dir}, reasonDirectory},
+		"another fabric":      {Options{Fabric: dir}, Options{Fabric: fabric(t)}, reasonNoPeer},
+		"a file for a fabric": {Options{Fabric: "/proc/self/exe"}, Options{Fabric: dir}, reasonDirectory},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, err := (&ListenConfig{Lanes: c.listen}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			go func() {
+				if s, err := l.Accept(); err == nil {
+					io.Copy(s, s)
+					s.Close()
+				}
+			}()
+			d, err := (&Dialer{Lanes: c.dial}).Dial("tcp", l.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer d.Close()
+			for range 200 {
+				write(t, d.(*Conn), "x")
+				read(t, d.(*Conn), "x")
+			}
+			if s := d.(*Conn).Status(); s.Reason != c.want || s.Upgraded() || s.TCP.Read != 200 {
+				t.Errorf("%v, %+v", s.Reason, s)
+			}
+		})
+	}
+}
+
+// The reasons are numbered as LANE.md and the C library have them.
+func TestReasonNames(t *testing.T) {
+	for r, name := range map[status.Reason]string{
+		reasonSetting: "setting", reasonDirectory: "directory", reasonAddress: "address", reasonProof: "proof",
+		reasonVersion: "version", reasonMemory: "memory", reasonFiles: "files", reasonLanes: "lanes",
+		reasonUncounted: "uncounted bytes", reasonOption: "option", reasonPeerGone: "peer gone", reasonTripwire: "tripwire",
+		reasonHostile: "hostile memory", reasonTest: "test", reasonRefused: "refused by peer", reasonRaw: "raw system call",
+	} {
+		if r.String() != name {
+			t.Errorf("reason %d is %q, want %q", r, r, name)
+		}
+	}
+}
