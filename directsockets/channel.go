@@ -18,17 +18,18 @@ import (
 
 // A channel joins this process and another one: a memory file per owner,
 // doorbells, and a control socket that names connections and tells when the peer
-// dies. Two goroutines serve it: one reads control messages, one watches the
-// doorbell (watch.go). Both sleep in the netpoller.
+// dies. Three goroutines serve it: one reads control messages, two watch doorbells
+// (watch.go, night.go). They sleep in the netpoller.
 //
-// Who uses the memory has a reference: the two goroutines, and each connection
+// Who uses the memory has a reference: the goroutines, and each connection
 // with a lane. The last one unmaps it.
 type channel struct {
 	home    *rendezvous
 	inviter bool // we connected the control socket: we pick even lanes
 	uid     uint32
 	ctl     pollable
-	bell    pollable // of our waiter
+	bell    pollable // of ourWaiter
+	night   pollable // of nightWaiter
 	own     *lane.Memory
 	live    atomic.Uint32
 	refs    atomic.Int32
@@ -49,8 +50,9 @@ type channel struct {
 	// that two have raced for costs one ring more.
 	rung [lane.Waiters]atomic.Uint64
 
-	mu      sync.Mutex // guards waiting
+	mu      sync.Mutex // guards what follows
 	waiting []*waiter
+	engaged map[*Conn]struct{}
 }
 
 const (
@@ -87,11 +89,11 @@ func closeLater(all ...pollable) {
 // openChannel makes a channel on a connected control socket, which it takes, and
 // sends HELLO; home.mu is held.
 func openChannel(home *rendezvous, socket int, inviter bool) (ch *channel, why status.Reason, err error) {
-	ch = &channel{home: home, inviter: inviter}
+	ch = &channel{home: home, inviter: inviter, engaged: map[*Conn]struct{}{}}
 	for i := range ch.bells {
 		ch.bells[i] = -1
 	}
-	memory, bell := -1, -1
+	memory := -1
 	defer func() {
 		if memory >= 0 {
 			unix.Close(memory)
@@ -99,15 +101,13 @@ func openChannel(home *rendezvous, socket int, inviter bool) (ch *channel, why s
 		if err == nil {
 			return
 		}
-		if ch.ctl.file != nil {
-			ch.ctl.file.Close()
-		} else {
+		if ch.ctl.file == nil {
 			unix.Close(socket)
 		}
-		if ch.bell.file != nil {
-			ch.bell.file.Close()
-		} else if bell >= 0 {
-			unix.Close(bell)
+		for _, p := range []pollable{ch.ctl, ch.bell, ch.night} {
+			if p.file != nil {
+				p.file.Close()
+			}
 		}
 		ch.own.Unmap()
 		ch = nil
@@ -120,17 +120,20 @@ func openChannel(home *rendezvous, socket int, inviter bool) (ch *channel, why s
 	if ch.own, memory, err = newMemory(); err != nil {
 		return ch, reasonMemory, err
 	}
-	// Made with the value 1 and never read; rung by adding 0, so that it is not
-	// emptied, cannot be made to block, and every ring is an edge.
-	if bell, err = unix.Eventfd(1, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC); err != nil {
-		return ch, reasonFiles, os.NewSyscallError("eventfd2", err)
+	var day, night int
+	if ch.bell, day, err = newBell(); err != nil {
+		return ch, reasonFiles, err
+	}
+	if ch.night, night, err = newBell(); err != nil {
+		return ch, reasonFiles, err
 	}
 	fds := []int{memory}
-	for range lane.Waiters {
-		fds = append(fds, bell) // one waiter stands for all eight
-	}
-	if ch.bell, err = newPollable(bell, "exn-ds-doorbell"); err != nil {
-		return ch, reasonFiles, err
+	for w := range lane.Waiters {
+		if w == nightWaiter {
+			fds = append(fds, night)
+		} else {
+			fds = append(fds, day) // those that are not used ring as well
+		}
 	}
 	if ch.ctl, err = newPollable(socket, "exn-ds-control"); err != nil {
 		return ch, reasonFiles, err
@@ -140,11 +143,23 @@ func openChannel(home *rendezvous, socket int, inviter bool) (ch *channel, why s
 		return ch, reasonNoPeer, err
 	}
 	ch.live.Store(alive)
-	ch.refs.Store(2)
+	ch.refs.Store(3)
 	home.channels[ch] = struct{}{}
 	go ch.watchBell()
+	go ch.watchNight()
 	go ch.receive()
 	return ch, reasonNone, nil
+}
+
+// newBell makes a doorbell: an eventfd with the value 1 that is never read, and
+// rung by adding 0. So it is not emptied, cannot be made to block, and every ring is
+// an edge.
+func newBell() (p pollable, fd int, err error) {
+	if fd, err = unix.Eventfd(1, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC); err != nil {
+		return p, -1, os.NewSyscallError("eventfd2", err)
+	}
+	p, err = newPollable(fd, "exn-ds-doorbell")
+	return p, fd, err
 }
 
 // newMemory makes our file, with fewer lanes where address space is short.
@@ -302,8 +317,8 @@ func (ch *channel) kill(why status.Reason) {
 	delete(ch.home.channels, ch)
 	log("channel to %s ends: %v", ch.name, why)
 	ch.home.abandon(ch)
-	closeLater(ch.ctl, ch.bell) // receive and watchBell end
-	ch.scan()                   // all are ready now
+	closeLater(ch.ctl, ch.bell, ch.night) // its goroutines end
+	ch.scan()                             // all are ready now
 }
 
 // release drops a reference.

@@ -153,6 +153,9 @@ func (c *Conn) leaveLane() {
 	if c.own == nil {
 		return
 	}
+	ch.mu.Lock()
+	delete(ch.engaged, c)
+	ch.mu.Unlock()
 	if c.post != 0 {
 		c.home.sentry.remove(c)
 		c.post = 0
@@ -215,6 +218,11 @@ func (c *Conn) engage() {
 	case c.home.sentry.add(c) != nil:
 		c.stayLocked(reasonFiles)
 	default:
+		c.ch.mu.Lock()
+		c.ch.engaged[c] = struct{}{}
+		c.ch.mu.Unlock()
+		c.own.RxWaiters.Store(awakeMask)
+		c.own.TxWaiters.Store(awakeMask)
 		c.in.consented++
 		c.own.Consent.Store(c.in.consented)
 		c.hint.Store(true)

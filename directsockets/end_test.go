@@ -305,3 +305,14 @@ func TestReasonNames(t *testing.T) {
 		}
 	}
 }
+
+// A peer that leaves the lane is answered although the program makes no call.
+func TestAnswersWhileIdle(t *testing.T) {
+	a, b := upgraded(t)
+	text := strings.Repeat("unread ", 2000)
+	write(t, a, text)
+	if err := b.stay(reasonTest); err != nil { // nobody is in a call on a
+		t.Fatal(err)
+	}
+	read(t, b, text)
+}

@@ -50,8 +50,14 @@ func (ch *channel) watchBell() {
 	})
 }
 
-// ourWaiter is the one of eight that is used.
-const ourWaiter = 0
+// Two waiters of eight are used: that of the watcher, whose bit is in a mask while
+// a call sleeps, and that of the night watch, whose bit always is.
+const (
+	ourWaiter   = 0
+	nightWaiter = 1
+	awakeMask   = 1 << nightWaiter
+	asleepMask  = awakeMask | 1<<ourWaiter
+)
 
 // scan wakes those who are ready and counts them.
 func (ch *channel) scan() (found int) {
@@ -76,11 +82,11 @@ func (ch *channel) watch(w *waiter, c *Conn) {
 	w.at = len(ch.waiting)
 	ch.waiting = append(ch.waiting, w)
 	ch.mu.Unlock()
-	w.mask(c.own).Store(1 << ourWaiter) // and a fence: sync/atomic
+	w.mask(c.own).Store(asleepMask) // and a fence: sync/atomic
 }
 
 func (ch *channel) unwatch(w *waiter, c *Conn) {
-	w.mask(c.own).Store(0)
+	w.mask(c.own).Store(awakeMask)
 	ch.mu.Lock()
 	ch.dropLocked(w)
 	ch.mu.Unlock()
