@@ -7,7 +7,10 @@
 // of theirs writes nonsense into all memory that they share with the victim,
 // and rings its doorbells, while the socket calls go on.
 //
-//	hostile SEED
+//	hostile SEED [VICTIM]
+//
+// VICTIM is another program to be the victim, one in Go for instance; it finds struct
+// shared at descriptor 200, and is run without the library.
 //
 // Two more hostile ones write nothing and only ring. The victim sleeps on them, in recv
 // and in epoll_wait, and must be rid of them.
@@ -58,6 +61,7 @@ static struct shared {
 } *shared;
 
 static uint64_t seed;
+static const char *other; // victim
 
 static uint64_t rnd(uint64_t *s)
 {
@@ -333,6 +337,10 @@ static pid_t start(const char *role, uint64_t number)
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		snprintf(text[0], sizeof text[0], "%lu", seed);
 		snprintf(text[1], sizeof text[1], "%lu", number);
+		if (other && !strcmp(role, "victim")) {
+			unsetenv("LD_PRELOAD");
+			execl(other, "victim", text[0], (char *)NULL);
+		}
 		execl("/proc/self/exe", "hostile", text[0], role, text[1], (char *)NULL);
 		_exit(2);
 	}
@@ -354,6 +362,7 @@ int main(int argc, char **argv)
 		}
 		return 0;
 	}
+	other = argc > 2 ? argv[2] : NULL;
 	int memory = memfd_create("hostile", 0);
 	if (ftruncate(memory, sizeof *shared) < 0 || dup2(memory, shared_fd) < 0)
 		fail("no memory: %s", strerrorname_np(errno));

@@ -25,7 +25,7 @@ import (
 const role = "GOPEER_ROLE"
 
 func TestMain(m *testing.M) {
-	play := map[string]func([]string) error{"oracle": oracle, "echo": echo, "sink": echo}[os.Getenv(role)]
+	play := map[string]func([]string) error{"oracle": oracle, "victim": victim, "echo": echo, "sink": echo}[os.Getenv(role)]
 	if play != nil {
 		if err := play(os.Args[1:]); err != nil {
 			fmt.Fprintln(os.Stderr, "go end:", err)
