@@ -227,7 +227,9 @@ func (c *Conn) engage() {
 		c.own.Consent.Store(c.in.consented)
 		c.hint.Store(true)
 		c.reason.Store(uint32(reasonNone))
-		c.move(status.Attached, status.Lane)
+		if !c.move(status.Attached, status.Lane) {
+			return // Close has come, and waits for home.mu to undo all this
+		}
 		log("%v to %v has lane %d of the channel to %s", c.tuple.local, c.tuple.remote, c.lane, c.ch.name)
 	}
 }

@@ -2,6 +2,7 @@ package directsockets
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -40,7 +41,7 @@ func pipe(t testing.TB, o Options) (client, server *Conn) {
 }
 
 func connect(o Options) (client, server *Conn, err error) {
-	l, err := (&ListenConfig{Lanes: o}).Listen(nil, "tcp", "127.0.0.1:0")
+	l, err := (&ListenConfig{Lanes: o}).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, nil, err
 	}

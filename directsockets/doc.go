@@ -46,7 +46,7 @@
 //
 // Nothing spins but a call that expects its answer soon, and of these one less
 // than there are CPUs for Go: up to EXN_DS_SPIN_US, half as long after each time in
-// vain, not at all with one CPU or where the peer last ran on ours (side.go).
+// vain, not at all with one CPU or where the peer last ran on ours (spin.go).
 // Then it parks. Goroutines wake it, which sleep in the netpoller themselves:
 //
 //	watcher, of a channel      rung by the peer; looks at all lanes on which

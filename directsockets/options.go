@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -103,6 +102,3 @@ func log(format string, args ...any) {
 		fmt.Fprintf(os.Stderr, "directsockets[%d]: %s\n", os.Getpid(), fmt.Sprintf(format, args...))
 	}
 }
-
-// alone says that a peer could not run while we spin.
-var alone = runtime.NumCPU() < 2

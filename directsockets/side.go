@@ -155,69 +155,6 @@ func (s *side) expired() bool {
 	return limit != 0 && int64(time.Since(start)) >= limit
 }
 
-// A spin is what a side has learnt about looking before sleeping: the time is
-// halved after each look in vain, and is whole again after a success and at every
-// 32nd try. The holder of mu uses it.
-type spin struct{ halved, failed uint }
-
-const (
-	spinRetry    = 32
-	spinShortest = time.Microsecond
-	// spinLooks fill the time of a cache miss or two; then others may run.
-	spinLooks = 64
-)
-
-// spinners of this process. Each uses a CPU up: one is left to the rest.
-var spinners atomic.Int32
-
-// time is how long to look this time.
-func (s *spin) time() time.Duration {
-	if alone || env.spin == 0 {
-		return 0
-	}
-	if s.failed%spinRetry == 0 {
-		s.halved = 0
-	}
-	d := env.spin >> min(s.halved, 32)
-	if d < spinShortest {
-		s.failed++ // so that the next one to be tried comes
-		return 0
-	}
-	return d
-}
-
-// look spins until ready says so. stop ends it early.
-func (s *spin) look(ch *channel, ready, stop func() bool) bool {
-	d := s.time()
-	if d == 0 {
-		return false
-	}
-	defer spinners.Add(-1)
-	if spinners.Add(1) >= int32(runtime.GOMAXPROCS(0)) || s.failed > 0 && ch.near() {
-		return false
-	}
-	var end time.Time
-	for {
-		for range spinLooks {
-			if ready() {
-				*s = spin{}
-				return true
-			}
-		}
-		now := time.Now()
-		if end.IsZero() {
-			end = now.Add(d)
-		}
-		if now.After(end) || stop() {
-			break
-		}
-		runtime.Gosched()
-	}
-	s.halved++
-	s.failed++
-	return false
-}
-
 // A waiter is a side that sleeps on its lane; the channel's watcher looks at it.
 type waiter struct {
 	c     *Conn

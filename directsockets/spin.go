@@ -1,0 +1,102 @@
+package directsockets
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A spin is what a side has learnt about looking before sleeping: the time is
+// halved after each look in vain, and is whole again after a success and at every
+// 32nd try. The holder of mu uses it.
+type spin struct{ halved, failed uint }
+
+const (
+	spinRetry    = 32
+	spinShortest = time.Microsecond
+	// spinLooks fill the time of a cache miss or two; then others may run.
+	spinLooks = 64
+)
+
+// spinners of this process. Each uses a CPU up: of the procs, which is GOMAXPROCS as
+// it was at the last look in vain, one is left to the rest.
+var spinners, procs atomic.Int32
+
+func init() { procs.Store(int32(runtime.GOMAXPROCS(0))) }
+
+// time is how long to look this time.
+func (s *spin) time() time.Duration {
+	if env.spin == 0 || scarce() {
+		return 0
+	}
+	if s.failed%spinRetry == 0 {
+		s.halved = 0
+	}
+	d := env.spin >> min(s.halved, 32)
+	if d < spinShortest {
+		s.failed++ // so that the next one to be tried comes
+		return 0
+	}
+	return d
+}
+
+// look spins until ready says so. stop ends it early.
+func (s *spin) look(ch *channel, ready, stop func() bool) bool {
+	d := s.time()
+	if d == 0 {
+		return false
+	}
+	defer spinners.Add(-1)
+	if spinners.Add(1) >= procs.Load() || s.failed > 0 && ch.near() {
+		return false
+	}
+	var end time.Time
+	for {
+		for range spinLooks {
+			if ready() {
+				*s = spin{}
+				return true
+			}
+		}
+		now := time.Now()
+		if end.IsZero() {
+			end = now.Add(d)
+		}
+		if now.After(end) || stop() {
+			break
+		}
+		runtime.Gosched()
+	}
+	procs.Store(int32(runtime.GOMAXPROCS(0))) // which takes a lock of the scheduler
+	s.halved++
+	s.failed++
+	return false
+}
+
+// scarce says that less than two CPUs are ours: the peer could not run while we
+// spin, or the cgroup would be throttled for it later.
+var scarce = sync.OnceValue(func() bool {
+	if runtime.NumCPU() < 2 { // by affinity, too
+		return true
+	}
+	groups, _ := os.ReadFile("/proc/self/cgroup") // without it there is no quota
+	for line := range strings.Lines(string(groups)) {
+		path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::")
+		for dir := filepath.Clean("/" + path); ok; dir = filepath.Dir(dir) {
+			var quota, period uint64
+			text, _ := os.ReadFile(filepath.Join("/sys/fs/cgroup", dir, "cpu.max"))
+			if n, _ := fmt.Sscan(string(text), &quota, &period); n == 2 && quota < 2*period {
+				return true
+			}
+			if dir == "/" {
+				break
+			}
+		}
+	}
+	return false
+})
