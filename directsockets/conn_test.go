@@ -11,7 +11,10 @@ import (
 	"time"
 
 	"exnet/directsockets/status"
+	"exnet/test/leak"
 )
+
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // fabric makes a fabric directory for one test, and takes back at its end what
 // this process has there.
