@@ -32,8 +32,28 @@ func trusted(fd int) error {
 	return nil
 }
 
-// openDirectory opens it, made 0700 if missing; in a group's directory with the
-// group's bits, whatever the umask.
+// makeShared makes the directory ds if it is missing, with the group's bits of that
+// above, whatever the umask. It appears with its final mode: others may be about to
+// open it. What fails here is told by who opens it.
+func makeShared(top int) {
+	var st unix.Stat_t
+	if unix.Fstatat(top, "ds", &st, unix.AT_SYMLINK_NOFOLLOW) == nil || unix.Fstat(top, &st) != nil {
+		return
+	}
+	name := fmt.Sprintf(".ds-%d-%x", os.Getpid(), time.Now().UnixNano())
+	if unix.Mkdirat(top, name, 0o700) != nil {
+		return
+	}
+	const group = 0o070
+	if st.Mode&group != 0 {
+		unix.Fchmodat(top, name, st.Mode&0o7777, 0)
+	}
+	if unix.Renameat2(top, name, top, "ds", unix.RENAME_NOREPLACE) != nil {
+		unix.Unlinkat(top, name, unix.AT_REMOVEDIR) // another process was first
+	}
+}
+
+// openDirectory opens it. A fabric directory that is missing is made 0700.
 func openDirectory(fabric string) (*directory, error) {
 	const mode = unix.O_DIRECTORY | unix.O_CLOEXEC
 	if err := unix.Mkdir(fabric, 0o700); err != nil && err != unix.EEXIST {
@@ -47,10 +67,7 @@ func openDirectory(fabric string) (*directory, error) {
 	if err := trusted(top); err != nil {
 		return nil, fmt.Errorf("%s: %w", fabric, err)
 	}
-	var st unix.Stat_t
-	if unix.Mkdirat(top, "ds", 0o700) == nil && unix.Fstat(top, &st) == nil && st.Mode&0o070 != 0 {
-		unix.Fchmodat(top, "ds", st.Mode&0o7777, 0)
-	}
+	makeShared(top)
 	fd, err := unix.Openat(top, "ds", mode|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, fmt.Errorf("%s/ds: %w", fabric, err)

@@ -1,0 +1,103 @@
+package directsockets
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// What others may write is not used; what is made in a group's directory is the
+// group's.
+func TestDirectoryModes(t *testing.T) {
+	for _, c := range []struct {
+		fabric, ds os.FileMode // as they are; ds 0: missing
+		want       os.FileMode // of ds; 0: refused
+	}{
+		{0o700, 0, 0o700}, {0o770, 0, 0o770}, {os.ModeSetgid | 0o770, 0, os.ModeSetgid | 0o770},
+		{0o777, 0, 0}, {0o702, 0, 0}, {0o700, 0o777, 0}, {0o755, 0o700, 0o700},
+	} {
+		dir := t.TempDir()
+		if err := os.Chmod(dir, c.fabric); err != nil {
+			t.Fatal(err)
+		}
+		if c.ds != 0 {
+			if err := os.Mkdir(dir+"/ds", 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Chmod(dir+"/ds", c.ds); err != nil {
+				t.Fatal(err)
+			}
+		}
+		d, err := openDirectory(dir)
+		if (err == nil) != (c.want != 0) {
+			t.Errorf("%+v: %v", c, err)
+		}
+		if err != nil {
+			continue
+		}
+		unix.Close(d.fd)
+		if st, err := os.Stat(dir + "/ds"); err != nil || st.Mode() != os.ModeDir|c.want {
+			t.Errorf("%+v: %v, %v", c, st.Mode(), err)
+		}
+		if left, _ := os.ReadDir(dir); len(left) != 1 {
+			t.Errorf("%+v: %v", c, left)
+		}
+	}
+}
+
+// Old and malformed offers are removed by who finds them, and so is what crashed
+// processes have left; living ones are left alone.
+func TestLeftovers(t *testing.T) {
+	dir := fabric(t)
+	r := meetingIn(dir)
+	r.mu.Lock()
+	if err := r.open(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.ready(); err != nil {
+		t.Fatal(err)
+	}
+	d, me := r.dir, r.me
+	r.mu.Unlock()
+	old := unix.NsecToTimespec(time.Now().Add(-time.Minute).UnixNano())
+	for name, target := range map[string]string{
+		"o-good": me + ":17", "o-old": me + ":17", "o-number": me + ":x", "o-path": "p-1/../../x:1", "o-none": me, "o-dead": "p-1-gone:3",
+	} {
+		if err := unix.Symlinkat(target, d.fd, name); err != nil {
+			t.Fatal(err)
+		}
+		if name == "o-old" {
+			if err := unix.UtimesNanoAt(d.fd, name, []unix.Timespec{old, old}, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for name, want := range map[string]bool{"o-good": true, "o-old": false, "o-number": false, "o-path": false, "o-none": false, "o-missing": false} {
+		listener, inode, found := d.lookOffer(name)
+		if found != want || found && (listener != me || inode != 17) {
+			t.Errorf("%s: %q %d %v", name, listener, inode, found)
+		}
+	}
+	s, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Bind(s, d.address("p-1-crashed")); err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(s)
+	d.sweep()
+	entries, err := os.ReadDir(d.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	if len(names) != 3 || names[0] != "board-1" || names[1] != "o-good" || names[2] != me {
+		t.Errorf("left are %v", names)
+	}
+}
