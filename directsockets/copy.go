@@ -1,8 +1,13 @@
 package directsockets
 
 import (
+	"errors"
 	"io"
 	"net"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"exnet/directsockets/status"
 )
@@ -11,15 +16,104 @@ import (
 // much as a lane announces at once.
 const copySize = 64 << 10
 
-// ReadFrom writes what r gives. A connection that stays on TCP does what a
-// *net.TCPConn does, splice and sendfile included; else the bytes are copied.
-func (c *Conn) ReadFrom(r io.Reader) (int64, error) {
+// ReadFrom writes what r gives. A file goes by sendfile as long as the connection
+// is on TCP, and one that stays there does what a *net.TCPConn does, splice
+// included; else the bytes are copied.
+func (c *Conn) ReadFrom(r io.Reader) (n int64, err error) {
 	if c.State() == status.TCP {
 		n, err := c.tcp.ReadFrom(r)
 		c.tcpTx.Add(uint64(max(n, 0)))
 		return n, err
 	}
-	return io.CopyBuffer(struct{ io.Writer }{c}, struct{ io.Reader }{r}, make([]byte, copySize))
+	if f, limit := fileOf(r); f != nil {
+		n, err = c.sendFile(f, limit)
+		if l, limited := r.(*io.LimitedReader); limited {
+			l.N -= n
+		}
+		if !errors.Is(err, errCopy) {
+			return n, err
+		}
+	}
+	k, err := io.CopyBuffer(struct{ io.Writer }{c}, struct{ io.Reader }{r}, make([]byte, copySize))
+	return n + k, err
+}
+
+// fileOf is the file behind a reader, if it is one, and how much of it is meant.
+func fileOf(r io.Reader) (f *os.File, limit int64) {
+	limit = 1<<63 - 1
+	if l, ok := r.(*io.LimitedReader); ok {
+		r, limit = l.R, l.N
+	}
+	f, _ = r.(*os.File)
+	return f, limit
+}
+
+// errCopy says that the rest is to be copied: the connection has left TCP, or the
+// kernel cannot send from such a file.
+var errCopy = errors.New("copy")
+
+// sendFile sends up to limit bytes of a file by TCP. Unlike package net's it may be
+// interrupted at any byte, to engage.
+func (c *Conn) sendFile(f *os.File, limit int64) (done int64, err error) {
+	const most = 4 << 20 // in one call, as package net
+	from, err := f.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	c.tx.mu.Lock()
+	defer c.tx.mu.Unlock()
+	for !c.engaged() {
+		c.count()
+		c.tx.lieDown(false)
+		if c.tx.wanted.Load() > 0 && !c.closing.Load() {
+			c.tx.getUp()
+			c.tx.yield()
+			continue
+		}
+		var told error
+		gone := from.Control(func(file uintptr) {
+			err = c.raw.Write(func(socket uintptr) bool {
+				for limit > 0 {
+					n, e := unix.Sendfile(int(socket), int(file), nil, int(min(limit, most)))
+					if n > 0 {
+						c.tcpTx.Add(uint64(n))
+						done += int64(n)
+						limit -= int64(n)
+					}
+					if e == unix.EAGAIN {
+						return false
+					}
+					if e != nil && e != unix.EINTR {
+						told = e
+						break
+					}
+					if n == 0 && e == nil {
+						break // the end of the file
+					}
+				}
+				return true
+			})
+		})
+		rung := c.tx.getUp()
+		c.tx.yield()
+		switch {
+		case gone != nil:
+			return done, gone
+		case told == unix.EINVAL || told == unix.ENOSYS || told == unix.EOPNOTSUPP:
+			return done, errCopy
+		case told != nil:
+			return done, c.opError("sendfile", told)
+		case err == nil:
+			return done, nil
+		case errors.Is(err, os.ErrDeadlineExceeded) && rung && !c.tx.expired():
+			continue
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return done, c.opError("write", os.ErrDeadlineExceeded)
+		default:
+			return done, c.opError("write", net.ErrClosed)
+		}
+	}
+	return done, errCopy
 }
 
 // WriteTo reads up to the end of the stream, and writes it to w.
@@ -43,3 +137,10 @@ func (c *Conn) WriteBuffers(v *net.Buffers) (int64, error) {
 	}
 	return v.WriteTo(struct{ io.Writer }{c})
 }
+
+var _ interface {
+	net.Conn
+	syscall.Conn
+	io.ReaderFrom
+	io.WriterTo
+} = (*Conn)(nil)

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -315,4 +316,58 @@ func TestAnswersWhileIdle(t *testing.T) {
 		t.Fatal(err)
 	}
 	read(t, b, text)
+}
+
+// A file is sent whole, whenever the lane comes, and pipes are copied.
+func TestSendsFiles(t *testing.T) {
+	want := make([]byte, 5<<20)
+	rand.NewChaCha8([32]byte{2}).Read(want)
+	path := t.TempDir() + "/file"
+	if err := os.WriteFile(path, want, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, o := range map[string]Options{"never": {Off: true}, "in the middle": {Fabric: fabric(t)}, "before": {Fabric: fabric(t)}} {
+		t.Run(name, func(t *testing.T) {
+			a, b := pipe(t, o)
+			if name == "before" {
+				warm(t, a, b)
+			}
+			go func() {
+				defer a.CloseWrite()
+				f, err := os.Open(path)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer f.Close()
+				for _, part := range []int64{1, 1000, 1 << 20} {
+					if n, err := a.ReadFrom(io.LimitReader(f, part)); n != part || err != nil {
+						t.Errorf("%d of %d, %v", n, part, err)
+					}
+					for range 10 { // busy, so a lane may come
+						a.Write([]byte("-"))
+					}
+				}
+				if _, err := a.ReadFrom(f); err != nil {
+					t.Error(err)
+				}
+				r, w, err := os.Pipe()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				go func() { w.Write([]byte("piped")); w.Close() }()
+				if n, err := a.ReadFrom(r); n != 5 || err != nil {
+					t.Errorf("pipe: %d, %v", n, err)
+				}
+				r.Close()
+			}()
+			got, err := io.ReadAll(b)
+			dashes := []byte("----------")
+			all := slices.Concat(want[:1], dashes, want[1:1001], dashes, want[1001:1001+1<<20], dashes, want[1001+1<<20:], []byte("piped"))
+			if err != nil || !bytes.Equal(got, all) {
+				t.Errorf("%d bytes of %d, %v", len(got), len(all), err)
+			}
+		})
+	}
 }
