@@ -65,7 +65,11 @@ func (c *Conn) sendFile(f *os.File, limit int64) (done int64, err error) {
 	for !c.engaged() {
 		c.count()
 		c.tx.lieDown(false)
-		if c.tx.wanted.Load() > 0 && !c.closing.Load() {
+		if c.closing.Load() {
+			c.tx.getUp()
+			return done, c.opError("write", net.ErrClosed)
+		}
+		if c.tx.wanted.Load() > 0 {
 			c.tx.getUp()
 			c.tx.yield()
 			continue

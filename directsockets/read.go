@@ -66,7 +66,11 @@ func (c *Conn) Read(b []byte) (int, error) {
 func (c *Conn) readNative(b []byte) (int, error) {
 	c.count()
 	c.rx.lieDown(false)
-	if c.rx.wanted.Load() > 0 && !c.closing.Load() {
+	if c.closing.Load() {
+		c.rx.getUp()
+		return 0, c.opError("read", net.ErrClosed)
+	}
+	if c.rx.wanted.Load() > 0 {
 		c.rx.getUp()
 		c.rx.yield()
 		return 0, errAgain

@@ -59,7 +59,11 @@ func (c *Conn) Write(b []byte) (int, error) {
 func (c *Conn) writeNative(b []byte) (int, error) {
 	c.count()
 	c.tx.lieDown(false)
-	if c.tx.wanted.Load() > 0 && !c.closing.Load() {
+	if c.closing.Load() { // Close has said on the lane how many bytes there are
+		c.tx.getUp()
+		return 0, c.opError("write", net.ErrClosed)
+	}
+	if c.tx.wanted.Load() > 0 {
 		c.tx.getUp()
 		c.tx.yield()
 		return 0, errAgain
