@@ -30,7 +30,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { most = 70000, conns_most = 64, greeting = 400 };
+enum { most = 70000, conns_most = 64, greeting = 20000 };
 
 static uint64_t seed;
 static bool polls;
@@ -81,19 +81,31 @@ static bool again(int fd, short events)
 	return true;
 }
 
-// greet is some ping-pong, in which most connections come by their lanes.
+// whole moves one byte; false: the other end has died, as reading will tell.
+static bool whole(int fd, uint8_t *b, bool out)
+{
+	for (;;) {
+		ssize_t n = out ? send(fd, b, 1, MSG_NOSIGNAL) : recv(fd, b, 1, 0);
+		if (n == 1)
+			return true;
+		if (n == 0 || !again(fd, out ? POLLOUT : POLLIN))
+			return false;
+	}
+}
+
+// greet is ping-pong until the Go end says 1: it has lanes.
 static void greet(const struct flow *f)
 {
-	int side = f->side;
-	uint8_t b = 0;
-	for (int i = 0; seed % 4 != 0 && i < 2 * greeting; side = 1 - side) {
-		ssize_t n = side == 0 ? send(f->fd, &b, 1, MSG_NOSIGNAL) : recv(f->fd, &b, 1, 0);
-		if (n == 1)
-			i++;
-		else if (n == 0 || !again(f->fd, side == 0 ? POLLOUT : POLLIN))
-			break; // the other end has died: reading tells how
-		else
-			side = 1 - side;
+	bool over = false;
+	for (int i = 0; seed % 4 != 0 && !over && i < greeting; i++) {
+		uint8_t said = 0, heard = 0;
+		if (f->side == 0 && !whole(f->fd, &said, true))
+			return;
+		if (!whole(f->fd, &heard, false))
+			return;
+		if (f->side == 1 && !whole(f->fd, &said, true))
+			return;
+		over = heard == 1;
 	}
 }
 

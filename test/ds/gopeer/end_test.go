@@ -164,29 +164,48 @@ func oracle(args []string) error {
 	return wrong
 }
 
-// greet is some ping-pong, in which most connections come by their lanes; else
-// they do in the middle of the streams.
+// greet is ping-pong until the lanes are there: a Go end that has them says 1. Every
+// fourth seed goes without, and gets them in the middle of the streams.
 func greet(c net.Conn, seed uint64, side int) error {
 	if seed%4 == 0 {
 		return nil
 	}
 	b := make([]byte, 1)
-	for range 2 * greeting {
-		var err error
-		if side == 0 {
-			_, err = c.Write(b)
-		} else {
-			_, err = io.ReadFull(c, b)
+	over := false
+	say := func() error {
+		s := c.(*directsockets.Conn).Status()
+		b[0] = 0
+		if s.ReadsLane && s.WritesLane {
+			b[0] = 1
 		}
-		if err != nil {
+		over = over || b[0] == 1
+		_, err := c.Write(b)
+		return err
+	}
+	hear := func() error {
+		_, err := io.ReadFull(c, b)
+		over = over || b[0] == 1
+		return err
+	}
+	first, second := say, hear
+	if side == 1 {
+		first, second = hear, say
+	}
+	for range greeting {
+		if err := first(); err != nil {
 			return err
 		}
-		side = 1 - side
+		if err := second(); err != nil {
+			return err
+		}
+		if over {
+			break
+		}
 	}
 	return nil
 }
 
-const greeting = 400 // rounds
+const greeting = 20000 // rounds at most
 
 // write says whether it was told of a reset.
 func write(c net.Conn, f flow, progress *atomic.Uint64) (told bool, err error) {
