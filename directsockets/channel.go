@@ -52,6 +52,7 @@ type channel struct {
 
 	mu      sync.Mutex // guards what follows
 	waiting []*waiter
+	naps    uint // how often somebody slept
 	engaged map[*Conn]struct{}
 }
 
@@ -405,12 +406,17 @@ func cpu() uint64 {
 	return uint64(c) + 1
 }
 
-// near says that the peer last ran on this CPU: it could not run while we spin.
-// It also tells the peer where we are.
-func (ch *channel) near() bool {
-	here := cpu()
+// ran tells the peer where we run.
+func (ch *channel) ran() (here uint64) {
+	here = cpu()
 	if w := &ch.own.Head().CPU; w.Load() != here {
 		w.Store(here)
 	}
+	return here
+}
+
+// near says that the peer last ran on this CPU: it could not run while we spin.
+func (ch *channel) near() bool {
+	here := ch.ran()
 	return here != 0 && ch.peer.Head().CPU.Load() == here
 }

@@ -75,13 +75,22 @@ func (ch *channel) scan() (found int) {
 	return found
 }
 
+// napsToTell are between two times that a sleeper says where it runs: a system call
+// that is short, but not beside a thousand of sleepers.
+const napsToTell = 8
+
 // watch has the watcher look at w from now on; the caller looks again before it
 // sleeps.
 func (ch *channel) watch(w *waiter, c *Conn) {
 	ch.mu.Lock()
 	w.at = len(ch.waiting)
 	ch.waiting = append(ch.waiting, w)
+	ch.naps++
+	tell := ch.naps%napsToTell == 0
 	ch.mu.Unlock()
+	if tell {
+		ch.ran() // or the peer does not spin for where we were long ago
+	}
 	w.mask(c.own).Store(asleepMask) // and a fence: sync/atomic
 }
 
