@@ -14,8 +14,8 @@
 // EXN_FABRIC; EXN_DS=off turns all of it off, and the other variables of the C
 // library (preload/config.c) mean the same here.
 //
-// ../directsockets/LANE.md is what both implement. It has the protocol and its
-// reasons; this is how it is done here.
+// LANE.md is what both implement. It has the protocol and its reasons; this is how
+// it is done here.
 //
 // # The life of a connection
 //

@@ -201,9 +201,12 @@ func (r *rendezvous) retire() {
 }
 
 // possible says, without a system call but for the first time, whether the peer
-// of a busy connection may have EXT-DS.
+// of a busy connection may have EXT-DS. While others are at it nobody knows: the
+// program's call does not wait for them.
 func (r *rendezvous) possible(c *Conn) (bool, error) {
-	r.mu.Lock()
+	if !r.mu.TryLock() {
+		return false, nil
+	}
 	defer r.mu.Unlock()
 	if err := r.open(); err != nil {
 		return false, err
