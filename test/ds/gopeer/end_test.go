@@ -1,6 +1,7 @@
 package gopeer_test
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -57,16 +58,14 @@ func (f flow) total() uint64 {
 	return f.key % 8000000
 }
 
-// fill sets b to the bytes from an offset on.
+// fill sets b to the bytes from an offset on, a word at a time.
 func (f flow) fill(b []byte, at uint64) {
 	var word [8]byte
-	have := ^uint64(0)
-	for i := range b {
-		if k := (at + uint64(i)) >> 3; k != have {
-			binary.LittleEndian.PutUint64(word[:], mix(f.key^k))
-			have = k
-		}
-		b[i] = word[(at+uint64(i))&7]
+	for len(b) > 0 {
+		binary.LittleEndian.PutUint64(word[:], mix(f.key^at>>3))
+		n := copy(b, word[at&7:])
+		b = b[n:]
+		at += uint64(n)
 	}
 }
 
@@ -238,7 +237,7 @@ func read(c net.Conn, f flow) (at uint64, how string, err error) {
 	for {
 		n, err := c.Read(b[:size(r)])
 		f.fill(want[:n], at)
-		for i := range n {
+		for i := 0; i < n && !bytes.Equal(b[:n], want[:n]); i++ {
 			if b[i] != want[i] {
 				return at, "", fmt.Errorf("byte %d of %d is %d instead of %d", at+uint64(i), f.total(), b[i], want[i])
 			}
