@@ -50,7 +50,8 @@ func golang(t testing.TB, env ...string) language {
 	}
 	return language{"go", func(ctx context.Context, args ...string) *exec.Cmd {
 		cmd := exec.CommandContext(ctx, self, args...)
-		cmd.Env = append(append(os.Environ(), env...), role+"=oracle", "LD_PRELOAD=")
+		cmd.Env = append(append(os.Environ(), env...), role+"=oracle", "LD_PRELOAD=",
+			"GORACE=atexit_sleep_ms=10") // where it watches it would be a second
 		return cmd
 	}}
 }
