@@ -65,9 +65,9 @@ func newConn(tcp *net.TCPConn, active bool, o Options) *Conn {
 	c.raw, _ = tcp.SyscallConn() // fails for a nil connection only
 	c.linger.Store(-1)
 	c.rx.set, c.tx.set = tcp.SetReadDeadline, tcp.SetWriteDeadline
-	c.rx.waiter = waiter{c: c, side: &c.rx, ready: c.rxReady, at: -1,
+	c.rx.waiter = waiter{side: &c.rx, ready: c.rxReady, at: -1,
 		mask: func(b *lane.Control) *atomic.Uint64 { return &b.RxWaiters }}
-	c.tx.waiter = waiter{c: c, side: &c.tx, ready: c.txReady, at: -1,
+	c.tx.waiter = waiter{side: &c.tx, ready: c.txReady, at: -1,
 		mask: func(b *lane.Control) *atomic.Uint64 { return &b.TxWaiters }}
 	c.rx.bell, c.tx.bell = make(chan struct{}, 1), make(chan struct{}, 1)
 	local, remote := tcp.LocalAddr().(*net.TCPAddr), tcp.RemoteAddr().(*net.TCPAddr)

@@ -157,7 +157,6 @@ func (s *side) expired() bool {
 
 // A waiter is a side that sleeps on its lane; the channel's watcher looks at it.
 type waiter struct {
-	c     *Conn
 	ready func() bool // called with channel.mu
 	side  *side
 	mask  func(*lane.Control) *atomic.Uint64
