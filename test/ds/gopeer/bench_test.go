@@ -59,6 +59,7 @@ func serve(b *testing.B, lanes bool, what string, size, n int) (all []net.Conn) 
 	}
 	cmd := exec.Command(self, what, fmt.Sprint(size))
 	cmd.Env = env
+	cmd.SysProcAttr = dieWithUs()
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		b.Fatal(err)

@@ -37,6 +37,7 @@ func TestHostilePeer(t *testing.T) {
 			cmd := exec.CommandContext(ctx, program, fmt.Sprint(seed), self)
 			cmd.Env = append(append(os.Environ(), ds.Preload(library, ds.Fabric(t), fmt.Sprintf("EXN_DS_TEST_SEED=%d", seed))...), role+"=victim")
 			cmd.WaitDelay = time.Second
+			cmd.SysProcAttr = dieWithUs()
 			text, err := cmd.CombinedOutput()
 			if err != nil {
 				t.Fatalf("%v\n%s", err, text)

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -78,6 +79,7 @@ func start(t testing.TB, l language, what, port string, seed uint64, conns int) 
 	t.Cleanup(cancel)
 	s.cmd = l.cmd(ctx, what, port, fmt.Sprint(seed), fmt.Sprint(conns), s.progress)
 	s.cmd.WaitDelay = time.Second
+	s.cmd.SysProcAttr = dieWithUs()
 	s.cmd.Stderr = &s.errors
 	out, err := s.cmd.StdoutPipe()
 	if err != nil {
@@ -100,6 +102,9 @@ func start(t testing.TB, l language, what, port string, seed uint64, conns int) 
 	}()
 	return s
 }
+
+// dieWithUs has a process end when the tests do, however that is.
+func dieWithUs() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
 
 // wait returns what the side has read of each connection, and how it ended.
 func (s *side) wait() map[int]reading {

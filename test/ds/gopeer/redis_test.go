@@ -80,6 +80,9 @@ func TestRedis(t *testing.T) {
 		server.Env = os.Environ()
 	}
 	server.Env = append(server.Env, ds.Preload(library, fabric)...)
+	if server.SysProcAttr == nil {
+		server.SysProcAttr = dieWithUs()
+	}
 	var out bytes.Buffer
 	server.Stdout, server.Stderr = &out, &out
 	if err := server.Start(); err != nil {
