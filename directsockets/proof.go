@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,6 +25,9 @@ import (
 //     takes no reference to what it watches and gives no access to it, and
 //     /proc/self/fdinfo names inode and device of each member. Only who holds
 //     the socket can have put it there.
+//
+// In a user namespace all users that it does not map look alike, and are taken for
+// nobody's: then 2 says nothing, and there is no proof.
 
 // makeProof makes the descriptor that we hand.
 func makeProof(socket int) (int, error) {
@@ -41,12 +45,25 @@ func makeProof(socket int) (int, error) {
 // checkProof judges what a peer of this uid has handed for the other end of t.
 func checkProof(t tuple, inode uint64, uid uint32, handed int) bool {
 	is, owner, found := lookup(t)
-	if handed < 0 || inode == 0 || !found || is != inode || owner != uid {
+	if handed < 0 || inode == 0 || !found || is != inode || owner != uid || !someone(uid) {
 		return false
 	}
 	device, member := watches(handed, inode)
 	return member && device == socketDevice()
 }
+
+// someone tells a user from the one that unknown ones look like.
+func someone(uid uint32) bool {
+	const overflow = 65534 // unless changed in /proc/sys/kernel/overflowuid
+	return uid != overflow || allMapped()
+}
+
+// allMapped: this user namespace knows every user, as the first one does.
+var allMapped = sync.OnceValue(func() bool {
+	text, err := os.ReadFile("/proc/self/uid_map")
+	const everyone = "4294967295"
+	return err == nil && slices.Equal(strings.Fields(string(text)), []string{"0", "0", everyone})
+})
 
 // watches looks for a member with this inode in an epoll set, and gives the
 // device of its file system.

@@ -32,10 +32,16 @@ const calm = 4
 
 func (ch *channel) watchBell() {
 	defer ch.release()
+	rings := 0 // since the last that brought something
 	ch.bell.raw.Read(func(uintptr) bool {
+		if rings++; rings > ch.mostRings() {
+			ch.home.mu.Lock()
+			ch.kill(reasonHostile)
+			ch.home.mu.Unlock()
+		}
 		for vain := 0; ch.live.Load() == alive; {
 			if ch.scan() > 0 {
-				vain = 0
+				vain, rings = 0, 0
 			} else if vain++; vain >= calm {
 				ch.own.Arm(ourWaiter)
 				if ch.scan() == 0 {
@@ -48,6 +54,16 @@ func (ch *channel) watchBell() {
 		}
 		return true
 	})
+}
+
+// mostRings is how often an honest peer rings at most and wakes nobody: for all slots
+// of all lanes, both ways, where the sleepers got up by themselves; and to take lanes
+// away, once a millisecond for a second. Who only rings costs us time (DESIGN 2).
+func (ch *channel) mostRings() int {
+	const leaving, slots = 4096, 2 * 1024
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	return leaving + len(ch.engaged)*slots
 }
 
 // Two waiters of eight are used: that of the watcher, whose bit is in a mask while
