@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/directsockets/internal/lane"
+	"exnet/directsockets/policy"
 	"exnet/directsockets/status"
 )
 
@@ -80,10 +81,21 @@ func newConn(tcp *net.TCPConn, active bool, o Options) *Conn {
 	case !c.tuple.upgrades(env.subnets):
 		c.reason.Store(uint32(reasonAddress))
 		c.state.Store(uint32(status.TCP))
+	case !c.permitted(rules):
+		c.reason.Store(uint32(reasonPolicy))
+		c.state.Store(uint32(status.TCP))
 	default:
 		c.home = meetingIn(o.Fabric)
 	}
 	return c
+}
+
+// permitted: the rules let it take a lane.
+func (c *Conn) permitted(rules *policy.Policy) bool {
+	if c.active {
+		return rules.Upgrades(program, policy.Out, c.tuple.remote.Port(), c.tuple.remote.Addr())
+	}
+	return rules.Upgrades(program, policy.In, c.tuple.local.Port(), c.tuple.remote.Addr())
 }
 
 // State is where the connection is on its way to a lane.

@@ -300,7 +300,7 @@ func TestReasonNames(t *testing.T) {
 		reasonSetting: "setting", reasonDirectory: "directory", reasonAddress: "address", reasonProof: "proof",
 		reasonVersion: "version", reasonMemory: "memory", reasonFiles: "files", reasonLanes: "lanes",
 		reasonUncounted: "uncounted bytes", reasonOption: "option", reasonPeerGone: "peer gone", reasonTripwire: "tripwire",
-		reasonHostile: "hostile memory", reasonTest: "test", reasonRefused: "refused by peer", reasonRaw: "raw system call",
+		reasonHostile: "hostile memory", reasonTest: "test", reasonRefused: "refused by peer", reasonRaw: "raw system call", reasonPolicy: "policy",
 	} {
 		if r.String() != name {
 			t.Errorf("reason %d is %q, want %q", r, r, name)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"exnet/directsockets/internal/lane"
+	"exnet/directsockets/policy"
 )
 
 // Options say whether and where connections look for lanes. The zero value is
@@ -81,9 +82,19 @@ func fabricDirectory() string {
 	return filepath.Join(os.TempDir(), fmt.Sprintf("exn-%d", os.Geteuid()))
 }
 
+// rules are what an administrator has decided. What the environment sets itself wins.
+var rules = policy.Decode(os.Getenv(policy.Variable))
+
+// program is this one's name in rules.
+var program = filepath.Base(os.Args[0])
+
 // number is a setting; what is no number or out of range is ignored.
 func number(name string, preset, least, most uint64) uint64 {
-	if v, err := strconv.ParseUint(os.Getenv(name), 10, 64); err == nil && least <= v && v <= most {
+	text := os.Getenv(name)
+	if text == "" {
+		text = rules.Setting(program, name)
+	}
+	if v, err := strconv.ParseUint(text, 10, 64); err == nil && least <= v && v <= most {
 		return v
 	}
 	return preset

@@ -75,6 +75,7 @@ const (
 	reasonRefused
 	_ // io_uring
 	reasonRaw
+	reasonPolicy
 )
 
 var meetings struct {

@@ -34,7 +34,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"exnet/arp"
-	"exnet/directsockets/policy"
+	"exnet/directsockets/policy/policyfile"
 	"exnet/exn"
 	"exnet/exn/capture"
 	"exnet/exn/device"
@@ -76,7 +76,7 @@ var exitCodes = []struct {
 	err  error
 	code int
 }{
-	{policy.ErrPolicy, exitUsage}, {device.ErrConfig, exitUsage}, {capture.ErrFilter, exitUsage}, {exn.ErrConfig, exitUsage}, {mtu.ErrRange, exitUsage}, {fabric.ErrRange, exitUsage},
+	{policyfile.ErrPolicy, exitUsage}, {device.ErrConfig, exitUsage}, {capture.ErrFilter, exitUsage}, {exn.ErrConfig, exitUsage}, {mtu.ErrRange, exitUsage}, {fabric.ErrRange, exitUsage},
 	{fabric.ErrInUse, exitTaken}, {device.ErrTaken, exitTaken}, {exn.ErrConflict, exitTaken},
 	{device.ErrMissing, exitImpossible}, {device.ErrPermission, exitImpossible}, {fs.ErrPermission, exitImpossible},
 	{fabric.ErrVersion, exitVersion},

@@ -3,7 +3,7 @@ package main
 import (
 	"fmt"
 
-	"exnet/directsockets/policy"
+	"exnet/directsockets/policy/policyfile"
 )
 
 type policyCommand struct {
@@ -21,10 +21,10 @@ Exit codes: 0 it is good, 2 it is not.`
 
 func (c *policyCommand) Run(out output) error {
 	if c.File == "" {
-		_, err := fmt.Fprint(out, policy.Example)
+		_, err := fmt.Fprint(out, policyfile.Example)
 		return err
 	}
-	p, err := policy.Read(c.File)
+	p, err := policyfile.Read(c.File)
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"exnet/directsockets/policy"
+	"exnet/directsockets/policy/policyfile"
 	"exnet/directsockets/status"
 	"exnet/test/built"
 )
@@ -119,7 +119,7 @@ func TestPolicyIsWrong(t *testing.T) {
 	if code := cmd.ProcessState.ExitCode(); out != "" || code != exitUsage || !strings.Contains(errs, file+":2: spin: long: write a time") {
 		t.Errorf("exit code %d, printed %q, said %q", code, out, errs)
 	}
-	if err := os.WriteFile(file, []byte(policy.Example), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(policyfile.Example), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if out, errs, _ := started(t, []string{"EXN_POLICY=" + file}, "--", "sh", "-c", "echo $EXN_DS_POLICY"); !strings.Contains(out, "connection postgres in 5432-5432,6432-6439 ") {

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/directsockets/launch"
-	"exnet/directsockets/policy"
+	"exnet/directsockets/policy/policyfile"
 )
 
 type runCommand struct {
@@ -61,7 +61,7 @@ func (c *runCommand) Run(messages messages) error {
 	}
 	options := launch.Options{Fabric: c.Fabric, Require: c.Require, Verbose: c.Verbose}
 	if c.Policy != "" {
-		if options.Policy, err = policy.Read(c.Policy); err != nil {
+		if options.Policy, err = policyfile.Read(c.Policy); err != nil {
 			return err
 		}
 	}

@@ -1,16 +1,17 @@
-// Package policy reads what an administrator decides about direct sockets, for
-// whole hosts: which connections may take lanes, and with what settings programs
-// run.
+// Package policy is what an administrator decides about direct sockets, for whole
+// hosts: which connections may take lanes, and with what settings programs run.
 //
-//	p, err := policy.Read("/etc/exnet/policy.toml")
+//	p, err := policyfile.Read("/etc/exnet/policy.toml")
 //	env = append(env, policy.Variable+"="+p.String())
 //
-// The file is TOML; [Example] is one with every key. Tables are tried in the order
-// of the file, and the first that fits a program or a connection holds.
+//	p := policy.Decode(os.Getenv(policy.Variable))  // in a program
+//	if p.Upgrades(name, policy.Out, 6379, peer) { … }
 //
-// The library in a program gets the rules by its environment, as String writes them,
-// and its children inherit them; so a rule for postgres holds for what a shell starts.
-// What the environment says itself (EXN_DS_SPIN_US) wins over the file.
+// Rules are tried in their order, and the first that fits a program or a connection
+// holds. A program gets all rules by its environment, as String writes them, and its
+// children inherit them; so a rule for postgres holds for what a shell starts.
+// What the environment says itself (EXN_DS_SPIN_US) wins over them. The C library
+// reads the same (../preload/policy.c).
 //
 // # What it is not
 //
@@ -19,40 +20,19 @@
 package policy
 
 import (
-	_ "embed"
-	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
-	"os"
 	"path"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
-
-	"github.com/BurntSushi/toml"
 )
 
 // Variable names the environment variable that the library reads.
 const Variable = "EXN_DS_POLICY"
 
-// Example is a commented file with every key.
-//
-//go:embed example.toml
-var Example string
-
-// ErrPolicy is wrapped by errors about what a file says.
-var ErrPolicy = errors.New("policy")
-
-// The library has room for so many of each (preload/policy.c).
-const (
-	mostConnections = 64
-	mostPorts       = 16
-	mostAddresses   = 16
-)
-
-// A Policy is what a file says.
+// A Policy is rules, in their order.
 type Policy struct {
 	Programs    []Program
 	Connections []Connection
@@ -64,10 +44,17 @@ type Program struct {
 	Settings map[string]string // as variables of the environment
 }
 
+// Directions of a connection, as its program sees them.
+const (
+	In  = "in"  // accepted
+	Out = "out" // connected
+	Any = "any"
+)
+
 // A Connection is a rule for connections.
 type Connection struct {
 	Program   string // a pattern
-	Direction string // in, out or any
+	Direction string
 	Ports     []Ports
 	Addresses []netip.Prefix
 	Upgrade   bool
@@ -110,252 +97,90 @@ func list(all []string) string {
 	return strings.Join(all, ",")
 }
 
-// Read reads a file. Errors name its line.
-func Read(file string) (*Policy, error) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrPolicy, err)
-	}
-	p, err := parse(string(text))
-	if at, ok := errors.AsType[toml.ParseError](err); ok {
-		return nil, fmt.Errorf("%w: %s:%d: %s", ErrPolicy, file, at.Position.Line, at.Message)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", ErrPolicy, file, err)
-	}
-	return p, nil
-}
-
-func parse(text string) (*Policy, error) {
-	var tables map[string]toml.Primitive
-	meta, err := toml.Decode(text, &tables)
-	if err != nil {
-		return nil, err
-	}
+// Decode reads what String has written. What it does not understand it leaves out:
+// who wrote it has been told.
+func Decode(text string) *Policy {
 	p := new(Policy)
-	for _, key := range meta.Keys() { // in the order of the file
-		if len(key) > 1 || key[0] == "program" || key[0] == "connection" {
-			continue
-		}
-		return nil, meta.PrimitiveDecode(tables[key[0]], refuse("unknown key %q; there are the tables [[program]] and [[connection]]", key[0]))
-	}
-	var programs, connections []map[string]toml.Primitive
-	if t, ok := tables["program"]; ok {
-		err = meta.PrimitiveDecode(t, &programs)
-	}
-	if t, ok := tables["connection"]; ok && err == nil {
-		err = meta.PrimitiveDecode(t, &connections)
-	}
-	for _, t := range programs {
-		if err == nil {
-			err = p.program(meta, t)
-		}
-	}
-	for i, t := range connections {
-		if i == mostConnections && err == nil {
-			err = fmt.Errorf("more than %d tables [[connection]]", mostConnections)
-		}
-		if err == nil {
-			err = p.connection(meta, t)
-		}
-	}
-	if err != nil {
-		return nil, err
-	}
-	return p, nil
-}
-
-func (p *Policy) program(meta toml.MetaData, t map[string]toml.Primitive) error {
-	g := Program{Name: "*", Settings: map[string]string{}}
-	set := func(variable string, parse func(any) (string, error)) func(any) error {
-		return func(v any) (err error) {
-			g.Settings[variable], err = parse(v)
-			return err
-		}
-	}
-	err := each(meta, t, map[string]func(any) error{
-		"name":     pattern(&g.Name),
-		"calls":    set("EXN_DS_CALLS", number(0, 1<<30, "")),
-		"bytes":    set("EXN_DS_BYTES", size(0, 1<<62, false)),
-		"spin":     set("EXN_DS_SPIN_US", microseconds(100*time.Millisecond)),
-		"slots":    set("EXN_DS_SLOTS", powerOfTwo(16, 1024)),
-		"window":   set("EXN_DS_WINDOW", size(16<<10, 16<<20, true)),
-		"lanes":    set("EXN_DS_LANES", number(2, 4096, "")),
-		"velo-max": set("EXN_DS_VELO_MAX", size(0, 4096, false)),
-		"memory":   set("EXN_DS_MEMORY", size(1, 1<<62, false)),
-	})
-	p.Programs = append(p.Programs, g)
-	return err
-}
-
-func (p *Policy) connection(meta toml.MetaData, t map[string]toml.Primitive) error {
-	c := Connection{Program: "*", Direction: "any", Upgrade: true}
-	err := each(meta, t, map[string]func(any) error{
-		"program": pattern(&c.Program),
-		"direction": func(v any) error {
-			s, _ := v.(string)
-			if s != "in" && s != "out" && s != "any" {
-				return fmt.Errorf("%v: write in (accepted here), out (connected here) or any", v)
+	for record := range strings.SplitSeq(text, ";") {
+		switch words := strings.Fields(record); {
+		case len(words) >= 2 && words[0] == "program":
+			g := Program{Name: words[1], Settings: map[string]string{}}
+			for _, w := range words[2:] {
+				name, value, _ := strings.Cut(w, "=")
+				g.Settings[name] = value
 			}
-			c.Direction = s
-			return nil
-		},
-		"port": func(v any) error {
-			return elements(v, mostPorts, func(v any) error {
-				r, err := portRange(v)
-				c.Ports = append(c.Ports, r)
-				return err
-			})
-		},
-		"address": func(v any) error {
-			return elements(v, mostAddresses, func(v any) error {
-				a, err := subnet(v)
-				c.Addresses = append(c.Addresses, a)
-				return err
-			})
-		},
-		"upgrade": func(v any) error {
-			yes, ok := v.(bool)
-			if !ok {
-				return fmt.Errorf("%v: write true or false", v)
-			}
-			c.Upgrade = yes
-			return nil
-		},
-	})
-	p.Connections = append(p.Connections, c)
-	return err
-}
-
-// each hands every key of a table to what reads it. An error has the line of the key.
-func each(meta toml.MetaData, t map[string]toml.Primitive, readers map[string]func(any) error) error {
-	for _, key := range slices.Sorted(maps.Keys(t)) {
-		read, ok := readers[key]
-		if !ok {
-			read = func(any) error {
-				return fmt.Errorf("unknown key; there are %s", strings.Join(slices.Sorted(maps.Keys(readers)), ", "))
+			p.Programs = append(p.Programs, g)
+		case len(words) == 6 && words[0] == "connection":
+			c := Connection{Program: words[1], Direction: words[2], Upgrade: words[5] == "yes"}
+			var okPorts, okAddresses bool
+			c.Ports, okPorts = portsOf(words[3])
+			c.Addresses, okAddresses = addressesOf(words[4])
+			if okPorts && okAddresses {
+				p.Connections = append(p.Connections, c)
 			}
 		}
-		if err := meta.PrimitiveDecode(t[key], reader(func(v any) error {
-			if err := read(v); err != nil {
-				return fmt.Errorf("%s: %w", key, err)
-			}
-			return nil
-		})); err != nil {
-			return err
+	}
+	return p
+}
+
+func portsOf(list string) (all []Ports, ok bool) {
+	if list == Any {
+		return nil, true
+	}
+	for word := range strings.SplitSeq(list, ",") {
+		first, last, ranged := strings.Cut(word, "-")
+		if !ranged {
+			last = first
+		}
+		a, errA := strconv.ParseUint(first, 10, 16)
+		b, errB := strconv.ParseUint(last, 10, 16)
+		if errA != nil || errB != nil {
+			return nil, false
+		}
+		all = append(all, Ports{uint16(a), uint16(b)})
+	}
+	return all, true
+}
+
+func addressesOf(list string) (all []netip.Prefix, ok bool) {
+	if list == Any {
+		return nil, true
+	}
+	for word := range strings.SplitSeq(list, ",") {
+		p, err := netip.ParsePrefix(word)
+		if err != nil {
+			return nil, false
+		}
+		all = append(all, p)
+	}
+	return all, true
+}
+
+// Setting is the value of a setting for a program, or "".
+func (p *Policy) Setting(program, variable string) string {
+	for _, g := range p.Programs {
+		if fits(g.Name, program) {
+			return g.Settings[variable]
 		}
 	}
-	return nil
+	return ""
 }
 
-// A reader takes a value where the decoder still knows its line, which it tells to
-// those who fail to decode only.
-type reader func(any) error
-
-// UnmarshalTOML implements toml.Unmarshaler.
-func (r reader) UnmarshalTOML(v any) error { return r(v) }
-
-func refuse(format string, args ...any) reader {
-	return func(any) error { return fmt.Errorf(format, args...) }
-}
-
-func pattern(to *string) func(any) error {
-	return func(v any) error {
-		s, _ := v.(string)
-		if _, err := path.Match(s, ""); err != nil || s == "" || strings.ContainsAny(s, " ;\x00") {
-			return fmt.Errorf("%q: write the name of a program, that of its file, with * and ?", fmt.Sprint(v))
-		}
-		*to = s
-		return nil
-	}
-}
-
-// elements calls f for each element of an array, or for the one value that there is.
-func elements(v any, most int, f func(any) error) error {
-	all, ok := v.([]any)
-	if !ok {
-		all = []any{v}
-	}
-	if len(all) == 0 || len(all) > most {
-		return fmt.Errorf("%d values: write 1 to %d, or leave it out for all", len(all), most)
-	}
-	for _, e := range all {
-		if err := f(e); err != nil {
-			return err
+// Upgrades says whether a connection of a program may take lanes: one that it
+// accepted (In) or connected (Out), by the server's port and the address of the
+// other end.
+func (p *Policy) Upgrades(program, direction string, port uint16, peer netip.Addr) bool {
+	for _, c := range p.Connections {
+		if fits(c.Program, program) && (c.Direction == Any || c.Direction == direction) &&
+			(len(c.Ports) == 0 || slices.ContainsFunc(c.Ports, func(r Ports) bool { return r.First <= port && port <= r.Last })) &&
+			(len(c.Addresses) == 0 || slices.ContainsFunc(c.Addresses, func(a netip.Prefix) bool { return a.Contains(peer) })) {
+			return c.Upgrade
 		}
 	}
-	return nil
+	return true
 }
 
-func portRange(v any) (Ports, error) {
-	first, last, ranged := strings.Cut(fmt.Sprint(v), "-")
-	if !ranged {
-		last = first
-	}
-	a, errA := strconv.ParseUint(first, 10, 16)
-	b, errB := strconv.ParseUint(last, 10, 16)
-	if errA != nil || errB != nil || a > b {
-		return Ports{}, fmt.Errorf("%v: write a port, or a range like \"8000-8010\"", v)
-	}
-	return Ports{uint16(a), uint16(b)}, nil
-}
-
-func subnet(v any) (netip.Prefix, error) {
-	s, _ := v.(string)
-	if a, err := netip.ParseAddr(s); err == nil && a.Zone() == "" {
-		return netip.PrefixFrom(a, a.BitLen()), nil
-	}
-	p, err := netip.ParsePrefix(s)
-	if err != nil {
-		return p, fmt.Errorf("%v: write an address or a subnet, like \"10.0.0.0/8\"", v)
-	}
-	return p.Masked(), nil
-}
-
-func number(least, most int64, unit string) func(any) (string, error) {
-	return func(v any) (string, error) {
-		n, ok := v.(int64)
-		if !ok || n < least || n > most {
-			return "", fmt.Errorf("%v: write a number from %d to %d%s", v, least, most, unit)
-		}
-		return strconv.FormatInt(n, 10), nil
-	}
-}
-
-func powerOfTwo(least, most int64) func(any) (string, error) {
-	return func(v any) (string, error) {
-		s, err := number(least, most, ", a power of two")(v)
-		if n, _ := v.(int64); err == nil && n&(n-1) != 0 {
-			err = fmt.Errorf("%v: write a power of two", v)
-		}
-		return s, err
-	}
-}
-
-// size reads a number of bytes: 65536 or "64KiB".
-func size(least, most int64, powersOnly bool) func(any) (string, error) {
-	return func(v any) (string, error) {
-		if s, ok := v.(string); ok {
-			for i, unit := range []string{"KiB", "MiB", "GiB"} {
-				if n, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(s, unit)), 10, 32); strings.HasSuffix(s, unit) && err == nil {
-					v = n << (10 * (i + 1))
-				}
-			}
-		}
-		if powersOnly {
-			return powerOfTwo(least, most)(v)
-		}
-		return number(least, most, `, or like "64KiB"`)(v)
-	}
-}
-
-func microseconds(most time.Duration) func(any) (string, error) {
-	return func(v any) (string, error) {
-		s, _ := v.(string)
-		d, err := time.ParseDuration(s)
-		if err != nil || d < 0 || d > most {
-			return "", fmt.Errorf("%v: write a time up to %v, like \"50us\"; \"0s\" never spins", v, most)
-		}
-		return strconv.FormatInt(d.Microseconds(), 10), nil
-	}
+func fits(pattern, program string) bool {
+	ok, err := path.Match(pattern, program)
+	return ok && err == nil
 }
