@@ -242,8 +242,14 @@ void tx_finish(struct conn *c, int fd, enum lane_how how)
 	doorbell_ring(c->channel, &c->peer->rx_waiters);
 }
 
-bool tx_unread(const struct conn *c)
+bool tx_unread(struct conn *c)
 {
+	// Another thread may be writing; it is refused if that is us. Who died while
+	// writing has left bytes, as far as anybody knows.
+	enum lock_result got = lock_take(&c->tx_lock);
 	struct lane_tx copy = c->tx;
-	return copy.again.left > 0 || lane_unread(&copy) > 0;
+	bool unread = got == LOCK_ORPHAN || copy.again.left > 0 || lane_unread(&copy) > 0;
+	if (got != LOCK_REFUSED)
+		lock_give(&c->tx_lock);
+	return unread;
 }

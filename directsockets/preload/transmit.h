@@ -29,7 +29,7 @@ uint32_t tx_ready(struct conn *c, int fd);
 void tx_finish(struct conn *c, int fd, enum lane_how how);
 
 // tx_unread: the peer has not taken all that is on the lane. For a peer that is
-// gone; needs no lock.
-bool tx_unread(const struct conn *c);
+// gone. The caller may hold the reader's lock.
+bool tx_unread(struct conn *c);
 
 #endif
