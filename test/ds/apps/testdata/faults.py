@@ -56,7 +56,7 @@ elif what == "think":
     for _ in range(extra):
         s.sendall(b".")
     time.sleep(1.3)
-    for _ in range(400):
+    for _ in range(4000): # where there is little CPU, who looks for the other looks more often
         s.sendall(b"x" * 65536)
     s.close()
     os.waitpid(pid, 0)
