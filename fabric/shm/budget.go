@@ -2,15 +2,10 @@ package shm
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
 	"exnet/fabric"
+	"exnet/fabric/limits"
 )
 
 // A budget bounds the shared memory that a node may come to touch. Seals
@@ -29,7 +24,7 @@ func newBudget(configured int64) *budget {
 	if configured > 0 {
 		return &budget{limit: configured}
 	}
-	return &budget{limit: memoryLimit() / 2}
+	return &budget{limit: limits.Memory() / 2}
 }
 
 // reserve takes n bytes or fails with ErrMemory.
@@ -48,49 +43,4 @@ func (b *budget) release(n int) {
 	b.mu.Lock()
 	b.used -= int64(n)
 	b.mu.Unlock()
-}
-
-// memoryLimit is the least of the machine's memory, the limits of our cgroups
-// and RLIMIT_AS, in bytes.
-func memoryLimit() int64 {
-	limit := int64(1) << 62
-	var si unix.Sysinfo_t
-	if unix.Sysinfo(&si) == nil {
-		limit = min(limit, int64(si.Totalram)*int64(si.Unit))
-	}
-	var r unix.Rlimit
-	if unix.Getrlimit(unix.RLIMIT_AS, &r) == nil && r.Cur < uint64(limit) {
-		limit = int64(r.Cur)
-	}
-	groups, _ := os.ReadFile("/proc/self/cgroup")
-	return min(limit, cgroupLimit("/sys/fs/cgroup", string(groups)))
-}
-
-// cgroupLimit reads the lowest memory limit on the way from our cgroup to the
-// root, for both versions of the interface.
-func cgroupLimit(root, groups string) int64 {
-	limit := int64(1) << 62
-	for line := range strings.Lines(groups) {
-		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
-		if len(f) != 3 {
-			continue
-		}
-		base, file := root, "memory.max"
-		if f[1] != "" {
-			if !strings.Contains(","+f[1]+",", ",memory,") {
-				continue
-			}
-			base, file = filepath.Join(root, "memory"), "memory.limit_in_bytes"
-		}
-		for dir := filepath.Clean("/" + f[2]); ; dir = filepath.Dir(dir) {
-			text, err := os.ReadFile(filepath.Join(base, dir, file))
-			if n, perr := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil && perr == nil {
-				limit = min(limit, n)
-			}
-			if dir == "/" {
-				break
-			}
-		}
-	}
-	return limit
 }
