@@ -303,6 +303,8 @@ static size_t peek(struct conn *c, int fd, struct cursor *cur)
 		lane = true;
 		pending = false;
 	}
+	if (hostile && total == 0) // else who comes to it by taking what is before it finds out
+		conn_reset(c, fd, REASON_HOSTILE);
 	return total;
 }
 
