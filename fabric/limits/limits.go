@@ -2,8 +2,12 @@
 package limits
 
 import (
+	"fmt"
+	"math"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -53,4 +57,41 @@ func cgroupLimit(root, groups string) int64 {
 		}
 	}
 	return limit
+}
+
+// CPUs is how many this process may use: by affinity, and by the quotas of its cgroups
+// (of both versions).
+func CPUs() float64 {
+	groups, _ := os.ReadFile("/proc/self/cgroup") // without it there is no quota
+	return min(float64(runtime.NumCPU()), cgroupQuota("/sys/fs/cgroup", string(groups)))
+}
+
+// cgroupQuota reads the lowest quota of CPU time on the way from our cgroup to the root.
+func cgroupQuota(root, groups string) float64 {
+	least := math.Inf(1)
+	for line := range strings.Lines(groups) {
+		fields := strings.SplitN(strings.TrimSpace(line), ":", 3) // "0::/a/b", or of version 1 "4:cpu,cpuacct:/a/b"
+		if len(fields) < 3 || fields[1] != "" && !slices.Contains(strings.Split(fields[1], ","), "cpu") {
+			continue
+		}
+		top, files := root, []string{"cpu.max"} // "max" has no numbers
+		if fields[1] != "" {
+			top, files = filepath.Join(root, "cpu"), []string{"cpu.cfs_quota_us", "cpu.cfs_period_us"} // a quota of -1 is none
+		}
+		for dir := filepath.Clean("/" + fields[2]); ; dir = filepath.Dir(dir) {
+			var all string
+			for _, name := range files {
+				text, _ := os.ReadFile(filepath.Join(top, dir, name))
+				all += string(text) + " "
+			}
+			var quota, period float64
+			if n, _ := fmt.Sscan(all, &quota, &period); n == 2 && quota > 0 && period > 0 {
+				least = min(least, quota/period)
+			}
+			if dir == "/" {
+				break
+			}
+		}
+	}
+	return least
 }
