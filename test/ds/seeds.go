@@ -12,19 +12,33 @@ import (
 // faults by hand: EXN_LONG=1.
 func Long() bool { return os.Getenv("EXN_LONG") == "1" }
 
-// How many times more seeds are tried without -short, and in a long run.
-const more, most = 5, 20
+// How many times more seeds are tried without -short, and in a long run; and how
+// many in a long run if a seed takes milliseconds.
+const more, most, cheap = 5, 20, 100
 
-// Seeds gives the seeds to try: 1 to n with -short, several times as many without
-// and in a long run, or those that EXN_SEEDS names ("7" or "100-200").
-func Seeds(t testing.TB, n uint64) iter.Seq[uint64] {
-	first, last := uint64(1), n
+// Seeds gives the seeds to try: n with -short, several times as many without and
+// in a long run, or those that EXN_SEEDS names ("7" or "100-200"). They begin at
+// EXN_FIRST_SEED, or else 1.
+func Seeds(t testing.TB, n uint64) iter.Seq[uint64] { return seeds(t, n, most) }
+
+// CheapSeeds are many more in a long run.
+func CheapSeeds(t testing.TB, n uint64) iter.Seq[uint64] { return seeds(t, n, cheap) }
+
+func seeds(t testing.TB, n, long uint64) iter.Seq[uint64] {
 	switch {
 	case Long():
-		last *= most
+		n *= long
 	case !testing.Short():
-		last *= more
+		n *= more
 	}
+	first := uint64(1)
+	if text := os.Getenv("EXN_FIRST_SEED"); text != "" {
+		var err error
+		if first, err = strconv.ParseUint(text, 10, 32); err != nil {
+			t.Fatalf("EXN_FIRST_SEED: %v", err)
+		}
+	}
+	last := first + n - 1
 	if text := os.Getenv("EXN_SEEDS"); text != "" {
 		from, to, ranged := strings.Cut(text, "-")
 		if !ranged {
