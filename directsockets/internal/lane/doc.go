@@ -1,5 +1,5 @@
 // Package lane is the shared memory of EXT-DS: its layout, and the two ends of
-// a lane in it, as LANE.md (version 1) has them.
+// a lane in it, as LANE.md (version 2) has them.
 //
 // A lane is one direction of a connection: a ring of VELO slots and a window
 // for PUTs, both in the memory of the writer, and credit in that of the reader.

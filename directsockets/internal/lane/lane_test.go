@@ -13,17 +13,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-var small = Geometry{Lanes: 2, Slots: 16, Window: 16 << 10}
+var small = Geometry{Lanes: 2, Slots: 16, Windows: 2, Window: 16 << 10}
 
 // memory is one that is not shared: what a test wants to spoil.
 func memory(g Geometry) *Memory {
 	return &Memory{Geometry: g, b: make([]byte, g.Size())} // large, so it is aligned
 }
 
+// pool is one without a budget.
+func pool(own, peer *Memory) *Pool {
+	return NewPool(own, peer, 64<<10, func(uint64, bool) bool { return true })
+}
+
 // ends are both ends of lane 0: what a writes, b reads.
 func ends(g Geometry) (w Writer, r Reader, a, b *Memory) {
 	a, b = memory(g), memory(g)
-	return NewWriter(a, b, 0), NewReader(b, a, 0), a, b
+	return NewWriter(pool(a, b), 0), NewReader(b, a, 0), a, b
 }
 
 func TestBytes(t *testing.T) {
@@ -111,6 +116,75 @@ func TestWithdraw(t *testing.T) {
 	}
 }
 
+// Lanes share windows: what the reader has not taken stays, whoever needs room, and a
+// lane that has lost its window knows how little there is in the next one.
+func TestPool(t *testing.T) {
+	g := Geometry{Lanes: 4, Slots: 64, Windows: 2, Window: 256 << 10}
+	a, b := memory(g), memory(g)
+	p := pool(a, b)
+	var w [3]Writer
+	var r [3]Reader
+	for n := range w {
+		b.Control(uint32(n)).Generation.Store(1)
+		w[n], r[n] = NewWriter(p, uint32(n)), NewReader(b, a, uint32(n))
+	}
+	fill := func(n int, v byte) (total int) {
+		for piece := bytes.Repeat([]byte{v}, Piece); ; total += Piece {
+			if w[n].Write(piece, 480) == 0 {
+				return total
+			}
+		}
+	}
+	drain := func(n int, v byte, want int) {
+		t.Helper()
+		got := make([]byte, want)
+		k, hostile := r[n].Read(got)
+		if k != want || hostile || len(bytes.Trim(got, string(v))) != 0 {
+			t.Fatalf("lane %d: %d bytes of %d, hostile %v, or not its own", n, k, want, hostile)
+		}
+		r[n].Give()
+	}
+	if all := fill(0, 'a'); all != 256<<10 {
+		t.Fatalf("it has grown to %d bytes", all)
+	}
+	drain(0, 'a', 256<<10)
+	for range 3 { // not so much that its writer looks at the credit
+		w[0].Write(bytes.Repeat([]byte{'a'}, Piece), 480)
+	}
+	drain(0, 'a', 192<<10)
+	p.afford = func(bytes uint64, growth bool) bool { return !growth }
+	w[1].Write(make([]byte, 1000), 480) // in the window of lane 0
+	drain(1, 0, 1000)
+	w[2].Write(make([]byte, 1000), 480)
+	if len(p.used) != 1 {
+		t.Errorf("%d windows for lanes that are drained", len(p.used))
+	}
+	if all := fill(0, 'b'); all != 64<<10 {
+		t.Errorf("%d bytes in a window that cannot grow", all)
+	}
+	if n := w[1].Write(make([]byte, 1000), 480); n != 0 || !w[1].Poor() {
+		t.Errorf("%d bytes where there is no window", n)
+	}
+	if n := w[1].Write([]byte("by slots"), 0); n != 8 {
+		t.Errorf("%d bytes by slots", n)
+	}
+	drain(0, 'b', 64<<10)
+	drain(2, 0, 1000)
+	if !w[1].Rich() {
+		t.Error("no window, though both are drained")
+	}
+	w[2].Write(make([]byte, 1000), 480)
+	p.Left(2) // closed by us, unread
+	b.Control(0).Generation.Store(0)
+	if w[1].Rich(); p.used[w[2].window].holder != 2 {
+		t.Error("what is unread was given away")
+	}
+	b.Control(2).Generation.Store(0)
+	if w[0].Rich(); !w[1].Rich() {
+		t.Error("the window of a lane that both sides have left is lost")
+	}
+}
+
 // Credit that cannot be ends the lane.
 func TestCredit(t *testing.T) {
 	for name, spoil := range map[string]func(c *Control){
@@ -189,9 +263,9 @@ func TestSizes(t *testing.T) {
 		if l[0] != "file" {
 			continue
 		}
-		g := Geometry{uint32(number(t, l[1])), uint32(number(t, l[2])), uint32(number(t, l[3]))}
-		if !g.Valid() || g.Size() != number(t, l[4]) {
-			t.Errorf("%+v: %d bytes, valid %v; the vectors have %s", g, g.Size(), g.Valid(), l[4])
+		g := Geometry{uint32(number(t, l[1])), uint32(number(t, l[2])), uint32(number(t, l[3])), uint32(number(t, l[4]))}
+		if !g.Valid() || g.Size() != number(t, l[5]) {
+			t.Errorf("%+v: %d bytes, valid %v; the vectors have %s", g, g.Size(), g.Valid(), l[5])
 		}
 	}
 }
@@ -203,8 +277,8 @@ func TestSlots(t *testing.T) {
 	for i := 0; i+1 < len(all); i += 2 {
 		answer, name, _ := strings.Cut(strings.Join(all[i+1], " "), " # ")
 		_, r, a, _ := ends(small)
-		r.slot, r.windowEnd = number(t, all[i][1]), number(t, all[i][2])
-		copy(a.ring(0)[r.slot%16*slotSize:], unfold(t, all[i][3:]))
+		r.slot = number(t, all[i][1])
+		copy(a.ring(0)[r.slot%16*slotSize:], unfold(t, all[i][2:]))
 		got := "is hostile"
 		switch look := r.Look(); look {
 		case Nothing:
@@ -215,11 +289,13 @@ func TestSlots(t *testing.T) {
 		case Data:
 			s, _ := r.next()
 			size := uint64(s.len())
-			if s.tag() == RMAInfo {
+			if s.tag() == RMAInfo || s.tag() == ZCopy {
 				_, size = getWords(payload(r.ring, r.slot))
 			}
 			n, hostile := r.Read(make([]byte, max(1, min(size, 1<<17)))) // and no further slot
 			if _, window := r.Bytes(); hostile {
+			} else if r.AtAdvert() {
+				got = fmt.Sprintf("is data %d advert", r.Advert())
 			} else if window > 0 {
 				got = fmt.Sprintf("is data %d window", n)
 			} else {
@@ -247,7 +323,7 @@ func scene(t *testing.T, all [][]string) {
 	other := map[string]string{"a": "b", "b": "a"}
 	writers, readers := map[string]*Writer{}, map[string]*Reader{}
 	for _, end := range []string{"a", "b"} {
-		w := NewWriter(written[end], files[other[end]], 0)
+		w := NewWriter(pool(written[end], files[other[end]]), 0)
 		r := NewReader(memory(small), files[other[end]], 0)
 		writers[end], readers[end] = &w, &r
 	}
@@ -418,12 +494,36 @@ func FuzzReader(f *testing.F) {
 			if hostile {
 				return
 			}
-			if n == 0 && r.Look() == Data && r.off == 0 {
+			for r.AtAdvert() && n == 0 {
+				if n, hostile = r.Pull(func(_, n uint64) int { return int(min(n, 1+a%7)) }); hostile {
+					return
+				}
+				r.Meet()
+			}
+			if n == 0 && r.Look() == Data {
 				t.Fatal("data that cannot be read is not hostile")
 			}
 			copy(writer.ring(0)[int(a%16)*slotSize:], ring) // it changes meanwhile
 		}
 	})
+}
+
+// A slot of which a part was taken is changed by its writer.
+func TestSlotChangesWhileRead(t *testing.T) {
+	for name, now := range map[string]status{
+		"taken back": makeStatus(0, 100, VELO), "a control message": makeStatus(1, 16, Back),
+		"shorter": makeStatus(1, 9, VELO), "a piece": makeStatus(1, 16, RMAInfo), "no tag": makeStatus(1, 100, 0),
+	} {
+		w, r, writer, _ := ends(small)
+		w.Write(make([]byte, 100), 480)
+		if n, hostile := r.Read(make([]byte, 10)); n != 10 || hostile {
+			t.Fatalf("%d bytes, hostile %v", n, hostile)
+		}
+		statusWord(writer.ring(0), 0).Store(uint64(now))
+		if n, hostile := r.Read(make([]byte, 100)); n != 0 || !hostile {
+			t.Errorf("%s: %d bytes, hostile %v", name, n, hostile)
+		}
+	}
 }
 
 // Whatever a reader says of credit: our slots and window stay ours.
@@ -438,8 +538,8 @@ func FuzzWriter(f *testing.F) {
 			c.slotsTaken.Store(slots + uint64(i))
 			c.windowTaken.Store(window)
 			w.Writable()
-			if w.slot-w.slotsTaken > w.slots || w.next-w.floor > w.size {
-				t.Fatalf("%d slots, %d bytes of the window in use", w.slot-w.slotsTaken, w.next-w.floor)
+			if w.slot-w.slotsTaken > w.slots || w.window >= 0 && w.next-w.windowTaken > w.extent {
+				t.Fatalf("%d slots, %d bytes of the window in use", w.slot-w.slotsTaken, w.next-w.windowTaken)
 			}
 		}
 		total, _ := w.Bytes()
@@ -453,7 +553,7 @@ func FuzzWriter(f *testing.F) {
 }
 
 func TestNoAllocation(t *testing.T) {
-	w, r, _, _ := ends(Geometry{2, 64, 256 << 10})
+	w, r, _, _ := ends(Geometry{2, 64, 2, 256 << 10})
 	b, to := make([]byte, 100<<10), make([]byte, 100<<10)
 	for _, n := range []int{1, 480, len(b)} {
 		if got := testing.AllocsPerRun(100, func() {

@@ -8,15 +8,15 @@ import (
 // The layout of the memory that two processes share, and the only place where
 // it is turned into pointers. Offsets are those of LANE.md, section 3.
 const (
-	Version = 1
-	Magic   = 0x314e414c53445845 // "EXDSLAN1"
+	Version = 2
+	Magic   = 0x324e414c53445845 // "EXDSLAN2"
 
 	Payload  = slotSize - 8 // bytes of payload in a slot
 	Waiters  = 8            // of each side of a channel
 	Piece    = 64 << 10     // most bytes that one RMA_INFO announces
 	reserved = 4            // slots that only control may take
 
-	headSize = 4096
+	headSize = 8192
 	ctlSize  = 256
 	slotSize = 128
 )
@@ -27,17 +27,26 @@ type Head struct {
 	version              uint32
 	lanes, slots, window uint32
 	size                 uint64
-	_                    [4]uint64
+	windows              uint32
+	_                    [7]uint32
 	Posted               atomic.Uint64 // control messages sent so far
 	_                    [7]uint64
 	CPU                  atomic.Uint64 // where the owner last ran, plus one
 	_                    [15]uint64
 	waiter               [Waiters]waiter
-	_                    [headSize - 256 - Waiters*64]byte
+	_                    [1024 - 256 - Waiters*64]byte
+	marked               [Waiters]marked
+	_                    [4096 - 1024 - Waiters*64]byte
+	mark                 [Waiters][mostLanes / 64]atomic.Uint64 // a bit per lane: it has changed
 }
 
 type waiter struct {
 	epoch atomic.Uint64 // odd: this waiter of the owner sleeps
+	_     [7]uint64
+}
+
+type marked struct {
+	count atomic.Uint64 // of the marks for this waiter of the peer
 	_     [7]uint64
 }
 
@@ -53,11 +62,16 @@ type Control struct {
 	_          [6]uint64
 
 	slotsTaken  atomic.Uint64 // credit: slots consumed of the peer's lane
-	windowTaken atomic.Uint64 // credit: position up to which its window is
-	_           [6]uint64
-	RxWaiters   atomic.Uint64 // bit w: ring waiter w after posting
+	windowTaken atomic.Uint64 // credit: bytes taken out of its windows
+	zcopyTaken  atomic.Uint64 // credit: bytes copied out of adverts
+	zcopyBusy   atomic.Uint64 // 1: the owner is copying
+	zcopyLeast  atomic.Uint64 // shortest advert that it takes; 0: none
+	_           [3]uint64
+	RxWaiters   atomic.Uint64 // bit w: ring waiter w after posting; and see [Memory.Mark]
 	TxWaiters   atomic.Uint64 // bit w: ring waiter w after giving credit
-	_           [6]uint64
+
+	zcopyWithdrawn atomic.Uint64 // so many of the owner's adverts are over, taken or not
+	_              [5]uint64
 }
 
 // Each word is where LANE.md says.
@@ -67,14 +81,21 @@ var (
 	_ = [1]struct{}{}[unsafe.Offsetof(Head{}.Posted)-64]
 	_ = [1]struct{}{}[unsafe.Offsetof(Head{}.CPU)-128]
 	_ = [1]struct{}{}[unsafe.Offsetof(Head{}.waiter)-256]
+	_ = [1]struct{}{}[unsafe.Offsetof(Head{}.windows)-32]
+	_ = [1]struct{}{}[unsafe.Offsetof(Head{}.marked)-1024]
+	_ = [1]struct{}{}[unsafe.Offsetof(Head{}.mark)-4096]
 	_ = [1]struct{}{}[unsafe.Sizeof(Control{})-ctlSize]
 	_ = [1]struct{}{}[unsafe.Offsetof(Control{}.Shut)-16]
 	_ = [1]struct{}{}[unsafe.Offsetof(Control{}.Consent)-64]
 	_ = [1]struct{}{}[unsafe.Offsetof(Control{}.GoBack)-72]
 	_ = [1]struct{}{}[unsafe.Offsetof(Control{}.slotsTaken)-128]
 	_ = [1]struct{}{}[unsafe.Offsetof(Control{}.windowTaken)-136]
+	_ = [1]struct{}{}[unsafe.Offsetof(Control{}.zcopyTaken)-144]
+	_ = [1]struct{}{}[unsafe.Offsetof(Control{}.zcopyBusy)-152]
+	_ = [1]struct{}{}[unsafe.Offsetof(Control{}.zcopyLeast)-160]
 	_ = [1]struct{}{}[unsafe.Offsetof(Control{}.RxWaiters)-192]
 	_ = [1]struct{}{}[unsafe.Offsetof(Control{}.TxWaiters)-200]
+	_ = [1]struct{}{}[unsafe.Offsetof(Control{}.zcopyWithdrawn)-208]
 )
 
 // Head is the head of the file.

@@ -9,13 +9,14 @@ import (
 )
 
 // A Geometry says how a file is divided.
-type Geometry struct{ Lanes, Slots, Window uint32 }
+type Geometry struct{ Lanes, Slots, Windows, Window uint32 }
 
 // The limits of LANE.md, section 3.
 const (
 	leastLanes, mostLanes   = 2, 4096
 	leastSlots, mostSlots   = 16, 1024
 	leastWindow, mostWindow = 16 << 10, 16 << 20
+	mostWindows             = 4096
 )
 
 // Valid says whether files of this geometry may be.
@@ -23,18 +24,20 @@ func (g Geometry) Valid() bool {
 	within := func(n, least, most uint32) bool { return least <= n && n <= most }
 	return within(g.Lanes, leastLanes, mostLanes) &&
 		within(g.Slots, leastSlots, mostSlots) && g.Slots&(g.Slots-1) == 0 &&
-		within(g.Window, leastWindow, mostWindow) && g.Window&(g.Window-1) == 0
+		within(g.Windows, 1, mostWindows) && within(g.Window, leastWindow, mostWindow) && g.Window&(g.Window-1) == 0
 }
 
 // Size is that of a file of this geometry.
 func (g Geometry) Size() uint64 {
 	lanes := uint64(g.Lanes)
 	n := headSize + lanes*ctlSize + lanes*uint64(g.Slots)*slotSize
-	return (n+4095)&^4095 + lanes*uint64(g.Window)
+	return (n+4095)&^4095 + g.windows()
 }
 
-// Touched is how many bytes of a file one lane may come to use.
-func (g Geometry) Touched() uint64 { return ctlSize + uint64(g.Slots)*slotSize + uint64(g.Window) }
+func (g Geometry) windows() uint64 { return uint64(g.Windows) * uint64(g.Window) }
+
+// Touched is how many bytes of a file one lane uses, besides windows.
+func (g Geometry) Touched() uint64 { return ctlSize + uint64(g.Slots)*slotSize }
 
 // A Memory is a mapped file, ours or the peer's. The geometry is what was
 // checked when it was mapped; what the head says of it later is not looked at.
@@ -75,7 +78,8 @@ func New(g Geometry) (m *Memory, fd int, err error) {
 		return nil, -1, err
 	}
 	h := m.Head()
-	h.magic, h.version, h.lanes, h.slots, h.window, h.size = Magic, Version, g.Lanes, g.Slots, g.Window, uint64(size)
+	h.magic, h.version, h.size = Magic, Version, uint64(size)
+	h.lanes, h.slots, h.windows, h.window = g.Lanes, g.Slots, g.Windows, g.Window
 	return m, fd, nil
 }
 
@@ -114,11 +118,8 @@ func (m *Memory) ring(lane uint32) []byte {
 	return m.b[at : at+n : at+n]
 }
 
-func (m *Memory) window(lane uint32) []byte {
-	n := uint64(m.Window)
-	at := uint64(len(m.b)) - n*uint64(m.Lanes-lane)
-	return m.b[at : at+n : at+n]
-}
+// windows are those that the lanes share.
+func (m *Memory) windows() []byte { return m.b[uint64(len(m.b))-m.Geometry.windows():] }
 
 // Arm says that a user of waiter w of ours is about to sleep, by a new odd
 // epoch. The caller looks again after it (2), and only then sleeps.
@@ -142,4 +143,24 @@ func (m *Memory) Asleep(w int) uint64 {
 		return e
 	}
 	return 0
+}
+
+// The parts of RxWaiters above the bits of those that are rung.
+const (
+	markShift, markMask = 8, Waiters - 1
+	askedShift          = 16
+)
+
+// Asked is how often the owner of a word RxWaiters has asked for a mark.
+func Asked(word uint64) uint64 { return word >> askedShift }
+
+// Mark tells the waiter of the peer that word, its RxWaiters, names which lane has
+// something new. Who has posted, and finds that the peer has asked once more than
+// at the last mark on the lane, makes one.
+func (m *Memory) Mark(lane uint32, word uint64) {
+	h, w := m.Head(), word>>markShift&markMask
+	bits, bit := &h.mark[w][lane/64], uint64(1)<<(lane%64)
+	for was := bits.Load(); !bits.CompareAndSwap(was, was^bit); was = bits.Load() {
+	}
+	h.marked[w].count.Add(1)
 }

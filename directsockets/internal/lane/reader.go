@@ -3,35 +3,43 @@ package lane
 // A Reader is the reading end of a lane. Slots and window are in the writer's
 // memory, the credit is in ours.
 type Reader struct {
-	ring, window []byte
-	own          *Control
-	slots, size  uint64
+	ring, windows []byte
+	own, peer     *Control
+	slots, size   uint64
 
 	slot      uint64 // number of the next slot
 	off       int    // bytes consumed of it
-	piece     uint64 // next position of the piece that was announced
-	pieceLeft uint64 // bytes left of it
-	windowEnd uint64 // end of the last piece
+	piece     uint64 // where in the windows the rest of the piece is that was announced
+	pieceLeft uint64 // bytes of that
+	windowEnd uint64 // bytes of all pieces up to it
 
 	bytes    uint64 // stream bytes taken
 	rmaBytes uint64 // of these, out of the window
+
+	advert struct { // the last one that we came to; advert.go
+		number, address, left, taken uint64
+		stuck, over                  bool
+	}
 }
 
 // NewReader begins the inbound direction of a lane: the credit in our memory.
 func NewReader(own, peer *Memory, lane uint32) Reader {
 	r := Reader{
-		ring: peer.ring(lane), window: peer.window(lane), own: own.Control(lane),
+		ring: peer.ring(lane), windows: peer.windows(), own: own.Control(lane), peer: peer.Control(lane),
 		slots: uint64(peer.Slots), size: uint64(peer.Window),
 	}
 	r.own.slotsTaken.Store(0)
 	r.own.windowTaken.Store(0)
+	r.own.zcopyTaken.Store(0)
+	r.own.zcopyBusy.Store(0)
+	r.own.zcopyLeast.Store(0)
 	return r
 }
 
 // Bytes are the stream bytes taken, and of these those out of the window.
 func (r *Reader) Bytes() (all, window uint64) { return r.bytes, r.rmaBytes }
 
-// Window is the size of the writer's window.
+// Window is the size of the writer's windows.
 func (r *Reader) Window() int { return int(r.size) }
 
 // next loads the status word of the next slot, once; false: it is not posted.
@@ -42,7 +50,7 @@ func (r *Reader) next() (status, bool) {
 
 // Posted says that something is there, whatever it is.
 func (r *Reader) Posted() bool {
-	if r.pieceLeft > 0 {
+	if r.pieceLeft > 0 || r.Advert() > 0 {
 		return true
 	}
 	_, posted := r.next()
@@ -55,48 +63,53 @@ func (r *Reader) Look() Look {
 		return Data
 	}
 	s, posted := r.next()
-	if !posted {
+	switch {
+	case r.advert.left > 0 && (posted || !r.advert.stuck && !r.advert.over):
+		return Data
+	case !posted || r.advert.left > 0:
 		return Nothing
 	}
 	return s.look()
 }
 
-// open takes an RMA_INFO, if it is legal: a piece inside the window that does
-// not cross its end, and not before the end of the last one.
-func (r *Reader) open() bool {
-	start, n := getWords(payload(r.ring, r.slot))
-	at := start & (r.size - 1)
-	if n == 0 || n > Piece || n > r.size-at || start < r.windowEnd || start>>62 != 0 {
+// open takes an announcement, if it is legal: a piece inside the windows, or an advert.
+func (r *Reader) open(t Tag) bool {
+	if t == ZCopy {
+		return r.openAdvert()
+	}
+	at, n := getWords(payload(r.ring, r.slot))
+	all := uint64(len(r.windows))
+	if n == 0 || n > Piece || n > all || at > all-n {
 		return false
 	}
-	r.piece, r.pieceLeft, r.windowEnd = start, n, start+n
+	r.piece, r.pieceLeft = at, n
+	r.windowEnd += n
 	return true
 }
 
-// Read takes stream bytes until b is full or something else comes; hostile says
-// that this is nonsense. Credit is given by Give.
+// Read takes stream bytes until b is full or something else comes, such as an
+// advert, which it opens; hostile says that this is nonsense. Credit is given by Give.
 func (r *Reader) Read(b []byte) (n int, hostile bool) {
-	for n < len(b) {
+	for n < len(b) && r.advert.left == 0 {
 		if r.pieceLeft > 0 {
-			at := r.piece & (r.size - 1)
-			k := copy(b[n:], r.window[at:at+r.pieceLeft])
+			k := copy(b[n:], r.windows[r.piece:r.piece+r.pieceLeft])
 			r.piece += uint64(k)
 			r.pieceLeft -= uint64(k)
 			r.rmaBytes += uint64(k)
 			n += k
 			continue
 		}
+		what := Nothing
 		s, posted := r.next()
-		if !posted {
-			hostile = r.off > 0 // it was, when we took the first of its bytes
+		if posted {
+			what = s.look()
+		}
+		if r.off == 0 && (what == Nothing || what == Command) {
 			break
 		}
-		what := s.look()
-		if what == Command {
-			break
-		}
-		info := s.tag() == RMAInfo
-		if what == Hostile || r.off > 0 && (info || r.off >= s.len()) || info && !r.open() {
+		// A slot of which a part was taken cannot go away or become another.
+		info := s.tag() == RMAInfo || s.tag() == ZCopy
+		if what != Data || r.off > 0 && (info || r.off >= s.len()) || info && !r.open(s.tag()) {
 			hostile = true
 			break
 		}
@@ -116,14 +129,14 @@ func (r *Reader) Read(b []byte) (n int, hostile bool) {
 }
 
 // Give gives credit for what was taken. Its last store is fence (1) before the
-// caller asks who sleeps. A piece holds its slot until all of it is taken, so
+// caller asks who sleeps. What is announced holds its slot until all of it is taken, so
 // that equal counts mean that the lane is empty.
 func (r *Reader) Give() {
 	if end := r.windowEnd - r.pieceLeft; end != r.own.windowTaken.Load() {
 		r.own.windowTaken.Store(end)
 	}
 	taken := r.slot
-	if r.pieceLeft > 0 {
+	if r.pieceLeft > 0 || r.advert.left > 0 {
 		taken--
 	}
 	r.own.slotsTaken.Store(taken)
@@ -145,17 +158,17 @@ func (r *Reader) Take() (t Tag, a, b uint64) {
 // before it saw go_back, or ended: what is here cannot be had by TCP.
 func (r *Reader) Skip() Look {
 	walk := *r
-	walk.off, walk.pieceLeft = 0, 0
+	walk.off, walk.pieceLeft, walk.advert.left = 0, 0, 0
 	for range r.slots {
 		s, posted := walk.next()
 		if !posted {
 			return Nothing
 		}
 		what := s.look()
-		if what == Hostile || s.tag() == RMAInfo && !walk.open() {
+		if what == Hostile || (s.tag() == RMAInfo || s.tag() == ZCopy) && !walk.open(s.tag()) {
 			return Hostile
 		}
-		walk.pieceLeft = 0
+		walk.pieceLeft, walk.advert.left = 0, 0
 		if what == Command {
 			m, _ := getWords(payload(walk.ring, walk.slot))
 			if s.tag() != Back || m != r.bytes {

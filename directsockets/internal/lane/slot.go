@@ -9,7 +9,8 @@ type Tag uint32
 const (
 	VELO     Tag = 1 // stream bytes; more of the same write follow
 	VELOLast Tag = 2 // stream bytes
-	RMAInfo  Tag = 3 // {start, length} of a piece in the window
+	RMAInfo  Tag = 3 // {at, length} of a piece in the windows
+	ZCopy    Tag = 4 // {address, length} in the writer's own memory
 	Shutdown Tag = 5 // {how, total lane bytes}
 	Switch   Tag = 6 // {N, 0}: the stream continues here after N bytes by TCP
 	Back     Tag = 7 // {M, 0}: it continues on TCP after M bytes of the lane
@@ -57,7 +58,7 @@ func (s status) look() Look {
 		if 1 <= n && n <= Payload {
 			return Data
 		}
-	case RMAInfo:
+	case RMAInfo, ZCopy:
 		if n == words {
 			return Data
 		}

@@ -3,25 +3,34 @@ package lane
 // A Writer is the writing end of a lane. Slots and window are in our memory,
 // the reader's credit in its.
 //
-// The window is a ring of bytes addressed by positions that only grow. A piece
-// never crosses the end of the ring. A window found empty starts again at its
-// beginning: next moves up to a multiple of the size and floor remembers that
-// all before it is free.
+// Credit for window bytes counts those that went by windows, wherever they lay. A
+// writer borrows one of the pool and uses its first bytes, extent of them, as a
+// ring; a piece never crosses the end of that. A window found empty starts again at
+// its beginning, where the cache is warm. One in which little room is left grows.
 type Writer struct {
-	ring, window []byte
-	peer         *Control
-	slots, size  uint64
+	ring, windows []byte
+	own, peer     *Control
+	pool          *Pool
+	lane          uint32
+	slots, size   uint64
 
 	slot        uint64 // number of the next slot
 	slotsTaken  uint64 // credit, as last checked
-	next        uint64 // next position of the window
-	floor       uint64 // the window was started again here
+	window      int    // the one that we had last; -1: none
+	extent      uint64 // bytes of it that we use
+	base        uint64 // position of its beginning
+	next        uint64 // next position: bytes that went by windows
 	windowTaken uint64 // credit, as last checked
 	switched    uint64 // slot of the last Switch
 
 	bytes    uint64 // stream bytes put on the lane
 	rmaBytes uint64 // of these, in the window
+	poor     bool   // no window was left
 	broken   bool
+	advert   struct { // the last one; advert.go
+		number, left, taken uint64
+		owed                bool
+	}
 
 	again struct { // bytes that the reader handed back, to be sent by TCP
 		slot, left uint64
@@ -30,14 +39,18 @@ type Writer struct {
 }
 
 // NewWriter begins the outbound direction of a lane, in our memory.
-func NewWriter(own, peer *Memory, lane uint32) Writer {
+func NewWriter(pool *Pool, lane uint32) Writer {
+	own := pool.own
+	pool.fresh(lane)
 	w := Writer{
-		ring: own.ring(lane), window: own.window(lane), peer: peer.Control(lane),
+		ring: own.ring(lane), windows: own.windows(), own: own.Control(lane), peer: pool.peer.Control(lane),
+		pool: pool, lane: lane, window: -1,
 		slots: uint64(own.Slots), size: uint64(own.Window),
 	}
 	for k := range w.slots {
 		statusWord(w.ring, k).Store(0)
 	}
+	w.own.zcopyWithdrawn.Store(0)
 	return w
 }
 
@@ -57,7 +70,6 @@ func (w *Writer) refresh() {
 		return
 	}
 	w.slotsTaken, w.windowTaken = slots, window
-	w.floor = max(w.floor, window)
 }
 
 // slotsFree are the slots that are free above so many that are kept.
@@ -68,7 +80,44 @@ func (w *Writer) slotsFree(kept uint64) uint64 {
 	return 0
 }
 
-func (w *Writer) windowFree() uint64 { return w.size - (w.next - w.floor) }
+// ringStart: all before base was taken, or another lane would not have got that
+// window; our copy of the credit may be older.
+func (w *Writer) ringStart() uint64 { return max(w.windowTaken, w.base) }
+
+// windowFree: without a window there is room for what goes by slots.
+func (w *Writer) windowFree() uint64 {
+	if w.window < 0 {
+		return w.size
+	}
+	return w.extent - (w.next - w.ringStart())
+}
+
+// pin makes a window ours to write into. False: none can be had.
+func (w *Writer) pin() bool {
+	n, extent, same := w.pool.pin(w.lane, w.window)
+	w.window = n
+	if w.poor = n < 0; w.poor {
+		return false
+	}
+	w.extent = uint64(extent)
+	if !same || w.windowTaken == w.next {
+		w.base = w.next
+	}
+	return true
+}
+
+func (w *Writer) unpin() { w.pool.unpin(w.lane, w.window, w.next) }
+
+// grow makes the ring longer where more than half of it is full. What is in it must
+// not move: it may not be wrapped.
+func (w *Writer) grow() {
+	if w.extent == w.size || w.windowFree() >= w.extent/2 {
+		return
+	}
+	if base := w.base + (w.ringStart()-w.base)/w.extent*w.extent; w.next-base <= w.extent {
+		w.base, w.extent = base, uint64(w.pool.grow(w.window))
+	}
+}
 
 // publish posts the next slot, whose payload is there. The store is the release
 // of payload and window, and fence (1) before the caller asks who sleeps.
@@ -105,39 +154,63 @@ const few = 8
 // Reserve finds room for a piece of up to n bytes in the window, which the
 // caller fills and announces by Commit; nil when there is none.
 func (w *Writer) Reserve(n int) []byte {
+	if w.Advertised() {
+		return nil
+	}
 	want := uint64(n)
 	if w.windowFree() < Piece || w.slotsFree(reserved) < few {
 		w.refresh()
 	}
-	if w.broken || w.slotsFree(reserved) == 0 {
+	if w.broken || w.slotsFree(reserved) == 0 || !w.pin() {
 		return nil
 	}
-	if w.floor == w.next { // empty: start again at the beginning, where the cache is warm
-		w.next = (w.next + w.size - 1) &^ (w.size - 1)
-		w.floor = w.next
-	}
-	at, room := w.next&(w.size-1), w.windowFree()
+	at, room := w.at(), w.windowFree()
 	if room < min(want, leastRoom) {
+		w.unpin()
 		return nil
 	}
-	room = min(room, Piece, w.size-at, want)
-	return w.window[at : at+room : at+room]
+	room = min(room, Piece, w.extent-at%w.size, want)
+	return w.windows[at : at+room : at+room]
 }
 
-// Commit announces the first n bytes of the room that Reserve gave.
+// at is where in the windows the next piece begins.
+func (w *Writer) at() uint64 { return uint64(w.window)*w.size + (w.next-w.base)%w.extent }
+
+// Poor says that no window was left for the last large write; all writes go by slots
+// then.
+func (w *Writer) Poor() bool { return w.poor }
+
+// Rich says that a window can be had again.
+func (w *Writer) Rich() bool {
+	if !w.pin() {
+		return false
+	}
+	w.unpin()
+	return true
+}
+
+// Commit announces the first n bytes, or none, of the room that Reserve gave.
 func (w *Writer) Commit(n int) {
-	putWords(payload(w.ring, w.slot), w.next, uint64(n))
+	defer w.unpin()
+	if n == 0 {
+		return
+	}
+	putWords(payload(w.ring, w.slot), w.at(), uint64(n))
 	w.next += uint64(n)
 	w.bytes += uint64(n)
 	w.rmaBytes += uint64(n)
 	w.publish(RMAInfo, words)
+	w.grow()
 }
 
 // Write puts bytes on the lane until they or the room end, at most one piece of
-// the window per call. Up to veloMax bytes go by slots. It returns how many;
-// see Broken.
+// the window per call, and none where it finds that it is poor. Up to veloMax bytes
+// go by slots. It returns how many; see Broken.
 func (w *Writer) Write(b []byte, veloMax int) (n int) {
-	if len(b) > veloMax {
+	if w.Advertised() {
+		return 0
+	}
+	if len(b) > veloMax && !w.poor {
 		to := w.Reserve(len(b))
 		if n = copy(to, b); n > 0 {
 			w.Commit(n)
@@ -168,7 +241,13 @@ func (w *Writer) Write(b []byte, veloMax int) (n int) {
 // Writable says that there is room as EPOLLOUT means it. Once it says so, Write
 // takes at least one byte.
 func (w *Writer) Writable() bool {
+	if w.Advertised() { // until it is over, or not wanted any more
+		return w.broken || !w.Wanted()
+	}
 	slots, window := w.slots/8, w.size/4
+	if w.window >= 0 {
+		window = w.extent / 4
+	}
 	if w.slotsFree(reserved) < slots || w.windowFree() < window {
 		w.refresh()
 	}
@@ -181,18 +260,17 @@ func (w *Writer) Joined() bool {
 	return w.broken || w.slotsTaken > w.switched
 }
 
-// own gives the stream bytes of a slot of ours. It reads what we wrote: nobody
+// posted gives the stream bytes of a slot of ours. It reads what we wrote: nobody
 // else can write it.
-func (w *Writer) own(k uint64) (Tag, []byte) {
+func (w *Writer) posted(k uint64) (Tag, []byte) {
 	s := status(statusWord(w.ring, k).Load())
 	p := payload(w.ring, k)
 	switch t := s.tag(); t {
 	case VELO, VELOLast:
 		return t, p[:s.len()]
 	case RMAInfo:
-		start, n := getWords(p)
-		at := start & (w.size - 1)
-		return t, w.window[at : at+n]
+		at, n := getWords(p)
+		return t, w.windows[at : at+n]
 	default:
 		return t, nil
 	}
@@ -202,8 +280,11 @@ func (w *Writer) own(k uint64) (Tag, []byte) {
 func (w *Writer) Unread() (n uint64) {
 	w.refresh()
 	for k := w.slotsTaken; k < w.slot; k++ {
-		_, b := w.own(k)
+		_, b := w.posted(k)
 		n += uint64(len(b))
+	}
+	if w.Advertised() {
+		n += w.advert.left
 	}
 	return n
 }
@@ -220,19 +301,23 @@ func (w *Writer) Withdraw(taken uint64) bool {
 	skip := taken - (w.bytes - unread)
 	k := w.slotsTaken
 	for ; k < w.slot; k++ {
-		_, b := w.own(k)
+		_, b := w.posted(k)
 		if skip < uint64(len(b)) {
 			break
 		}
 		skip -= uint64(len(b))
 	}
 	for later := k; later < w.slot; later++ {
-		if t, _ := w.own(later); t == Back {
+		if t, _ := w.posted(later); t == Back {
 			return false
 		}
 	}
 	w.again.slot, w.again.off, w.again.left = k, int(skip), w.bytes-taken
 	w.bytes = taken
+	if w.again.left > 0 && w.window >= 0 {
+		// After BACK there is credit for all of it, before TCP has taken it.
+		w.window, _, _ = w.pool.pin(w.lane, w.window)
+	}
 	return true
 }
 
@@ -242,7 +327,7 @@ func (w *Writer) HasAgain() bool { return w.again.left > 0 }
 // Again is the first piece of these.
 func (w *Writer) Again() []byte {
 	for w.again.left > 0 {
-		if _, b := w.own(w.again.slot); len(b) > w.again.off {
+		if _, b := w.posted(w.again.slot); len(b) > w.again.off {
 			return b[w.again.off:]
 		}
 		w.again.slot++
@@ -254,8 +339,15 @@ func (w *Writer) Again() []byte {
 // Sent says that so many bytes of the last Again are in TCP's hands.
 func (w *Writer) Sent(n int) {
 	w.again.off += n
-	w.again.left -= uint64(n)
+	if w.again.left -= uint64(n); w.again.left == 0 {
+		w.Forget()
+	}
 }
 
 // Forget drops what waits for TCP: the connection has ended.
-func (w *Writer) Forget() { w.again.left = 0 }
+func (w *Writer) Forget() {
+	w.again.left = 0
+	if w.window >= 0 {
+		w.unpin()
+	}
+}

@@ -1,0 +1,124 @@
+package lane
+
+import "sync"
+
+// A Pool is the windows of a memory file of ours, which its lanes borrow.
+//
+// What a lane announces may lie in any of them, so a lane needs one only while the
+// reader has not taken what is in it. Nobody returns a window: a program may make
+// no call on a connection after its last write. Whoever needs one takes it from a
+// lane that is drained, and touches one that was never used only if none of some
+// is. So as many are touched as were busy at once, whatever the number of lanes,
+// and a lane that is alone keeps its pages warm.
+//
+// Windows are touched up to their extent, which doubles when a writer finds little
+// room. What is touched stays: the seal forbids to punch holes.
+type Pool struct {
+	own, peer *Memory
+	least     uint32
+	afford    func(bytes uint64, growth bool) bool
+
+	mu     sync.Mutex // guards what follows
+	used   []window   // those that have been
+	hand   int        // where to look for one next
+	ofLane map[uint32]int
+}
+
+// A window is free (held by nobody), pinned by who writes into it, or left with
+// its holder, all of whose bytes in it are before end.
+type window struct {
+	held, pinned bool
+	holder       uint32
+	end          uint64
+	extent       uint32
+}
+
+// looks are those at windows of others before a new one is touched.
+const looks = 64
+
+// NewPool begins with windows of least bytes; afford is asked before more are
+// touched.
+func NewPool(own, peer *Memory, least uint32, afford func(bytes uint64, growth bool) bool) *Pool {
+	return &Pool{own: own, peer: peer, least: min(least, own.Window), afford: afford, ofLane: map[uint32]int{}}
+}
+
+// drained says that nobody reads there any more.
+func (p *Pool) drained(w *window) bool {
+	if !w.held || w.pinned {
+		return !w.held
+	}
+	reader := p.peer.Control(w.holder)
+	return reader.windowTaken.Load() >= w.end || reader.Generation.Load() == 0
+}
+
+// pin makes the window that the lane has had, or another one, its own to write into;
+// -1: there is none. same: it was the former, and what the lane had there is there.
+func (p *Pool) pin(lane uint32, had int) (n int, extent uint32, same bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if had >= 0 && p.used[had].held && p.used[had].holder == lane {
+		p.used[had].pinned = true
+		return had, p.used[had].extent, true
+	}
+	for i := range min(len(p.used), looks) {
+		if n := (p.hand + i) % len(p.used); p.drained(&p.used[n]) {
+			return p.takeLocked(lane, n), p.used[n].extent, false
+		}
+	}
+	if len(p.used) < int(p.own.Windows) && p.afford(uint64(p.least), false) {
+		p.used = append(p.used, window{extent: p.least})
+		return p.takeLocked(lane, len(p.used)-1), p.least, false
+	}
+	p.hand += looks
+	return -1, 0, false
+}
+
+func (p *Pool) takeLocked(lane uint32, n int) int {
+	w := &p.used[n]
+	w.held, w.pinned, w.holder = true, true, lane
+	p.ofLane[lane], p.hand = n, n
+	return n
+}
+
+// unpin lets other lanes take it when the reader has all before end.
+func (p *Pool) unpin(lane uint32, n int, end uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if w := &p.used[n]; w.held && w.holder == lane {
+		w.pinned, w.end = false, end
+	}
+}
+
+// grow doubles the extent of a pinned window, if it may.
+func (p *Pool) grow(n int) uint32 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w := &p.used[n]
+	if w.extent < p.own.Window && p.afford(uint64(w.extent), true) {
+		w.extent *= 2
+	}
+	return w.extent
+}
+
+// Left is told that our end of a lane is over: its window is free when the reader's
+// end is too.
+func (p *Pool) Left(lane uint32) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n, found := p.ofLane[lane]
+	if found && p.used[n].holder == lane && p.used[n].pinned {
+		p.used[n].pinned, p.used[n].end = false, ^uint64(0)
+	}
+}
+
+// fresh is told that both ends were over, and the lane begins anew.
+func (p *Pool) fresh(lane uint32) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n, found := p.ofLane[lane]; found {
+		if p.used[n].holder == lane {
+			p.used[n].held, p.used[n].pinned = false, false
+		}
+		delete(p.ofLane, lane)
+	}
+}
