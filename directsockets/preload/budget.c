@@ -5,16 +5,18 @@
 // Two things are scarce. Address space: a channel maps some hundred MiB, nearly all
 // of it never touched, which only a process with RLIMIT_AS notices; channels get a
 // quarter of that limit. Memory: whoever touches a page beyond the limit of its
-// cgroup is killed. A lane that was used once keeps the pages it touched until its
-// channel ends (seals forbid to give them back), at worst all of it. So each lane
-// counts in full from its first use, and all lanes of a process may take an eighth
-// of the smallest limit of its cgroups or of the machine's memory, and one lane an
-// eighth of what is left there, what the kernel can reclaim not counted as used.
+// cgroup is killed. What a channel has touched it keeps until it ends (seals forbid
+// to give it back). So slots and windows count from their first use, and all channels
+// of a family may take an eighth of the smallest limit of its cgroups or of the
+// machine's memory, and not more than 1 GiB; each time an eighth of what is left
+// there, what the kernel can reclaim not counted as used.
 //
-// What is over the budget stays on TCP with reason `memory`. EXN_DS_MEMORY sets
-// the eighth.
+// Windows grow up to a half of that, new ones are used up to three quarters, and the
+// rest is for slots. So many connections get small windows instead of few getting
+// large ones, and who gets none writes by slots. A connection that gets no slots
+// stays on TCP with reason `memory`. EXN_DS_MEMORY sets the whole.
 //
-// The limits are read when a lane is used for the first time, at most once a second.
+// The limits are read when something is touched for the first time, at most once a second.
 #include "real.h"
 
 #include "budget.h"
@@ -28,8 +30,9 @@
 #include "config.h"
 
 enum { SHARE = 8, MAP_SHARE = 4, TEXT = 8192, PATH = 4096 };
+#define MOST (1ull << 30)
 
-static _Atomic uint64_t mapped, touched;
+static _Atomic uint64_t mapped;
 
 bool budget_map(uint64_t size)
 {
@@ -127,25 +130,33 @@ static void limits(uint64_t *limit, uint64_t *left)
 	}
 }
 
-static bool fits(uint64_t all, uint64_t more)
+// The parts of the whole, in quarters, up to which a use of memory may bring us.
+enum part { FOR_GROWTH = 2, FOR_WINDOWS = 3, FOR_ALL = 4 };
+
+static bool fits(uint64_t all, uint64_t more, enum part part)
 {
 	static _Atomic uint64_t read_ns, most, left;
 	uint64_t now = clock_ns();
 	if (config.memory)
-		return all <= config.memory;
+		return all <= config.memory / 4 * part;
 	if (!most || now - read_ns > 1000000000u) {
 		uint64_t l, f;
 		limits(&l, &f);
-		most = l;
+		most = l / SHARE < MOST ? l / SHARE : MOST;
 		left = f;
 		read_ns = now;
 	}
-	return all <= most / SHARE && more <= left / SHARE;
+	return all <= most / 4 * part && more <= left / SHARE;
 }
 
-static uint64_t cost(const struct channel *ch)
+// spend adds to what a channel has been granted, if there is so much.
+static bool spend(struct lane_pool *p, uint64_t more, enum part part)
 {
-	return LANE_CTL + (uint64_t)ch->own.slots * LANE_SLOT + ch->own.window;
+	atomic_fetch_add(&p->spent, more);
+	if (fits(family_spent(), more, part))
+		return true;
+	atomic_fetch_sub(&p->spent, more);
+	return false;
 }
 
 bool budget_lane(struct channel *ch, uint32_t lane)
@@ -154,19 +165,13 @@ bool budget_lane(struct channel *ch, uint32_t lane)
 	uint32_t bit = 1u << (lane % 32);
 	if (*word & bit)
 		return true;
-	uint64_t more = cost(ch), all = atomic_fetch_add(&touched, more) + more;
-	if (!fits(all, more)) {
-		atomic_fetch_sub(&touched, more);
+	if (!spend(&ch->pool, LANE_CTL + (uint64_t)ch->own.slots * LANE_SLOT, FOR_ALL))
 		return false;
-	}
 	atomic_fetch_or(word, bit);
 	return true;
 }
 
-void budget_lanes_end(struct channel *ch)
+bool budget_window(struct lane_pool *p, uint64_t more, bool growth)
 {
-	uint64_t n = 0;
-	for (size_t i = 0; i < sizeof ch->touched / sizeof *ch->touched; i++)
-		n += (uint64_t)__builtin_popcount(ch->touched[i]);
-	atomic_fetch_sub(&touched, n * cost(ch));
+	return spend(p, more, growth ? FOR_GROWTH : FOR_WINDOWS);
 }

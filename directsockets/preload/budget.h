@@ -14,9 +14,10 @@
 bool budget_map(uint64_t size);
 void budget_unmap(uint64_t size);
 
-// budget_lane counts the memory of a lane that a channel uses for the first time.
-// False: it may not be touched.
+// budget_lane counts the slots of a lane that a channel uses for the first time, and
+// budget_window so many bytes of its windows; growth: of one that is in use. False:
+// they may not be touched.
 bool budget_lane(struct channel *ch, uint32_t lane);
-void budget_lanes_end(struct channel *ch); // the channel is freed
+bool budget_window(struct lane_pool *p, uint64_t more, bool growth);
 
 #endif

@@ -44,6 +44,7 @@
 #include "files.h"
 #include "process.h"
 #include "rendezvous.h"
+#include "zcopy.h"
 
 // What this process holds of a channel. The copies are private: the place of
 // the channel in family memory may be another channel's by the time a child
@@ -52,7 +53,7 @@ struct held {
 	struct channel *ch; // NULL: free
 	uint32_t serial;
 	bool needed; // for channel_spare
-	int ctl, ring_own[LANE_WAITERS], ring_peer[LANE_WAITERS];
+	int ctl, process, ring_own[LANE_WAITERS], ring_peer[LANE_WAITERS];
 	struct lane_memory own, peer;
 };
 static struct held held[FAMILY_CHANNELS];
@@ -74,7 +75,7 @@ static bool hold(struct channel *ch)
 			h = &held[i];
 	if (!h)
 		return false;
-	*h = (struct held){.ch = ch, .serial = ch->serial, .ctl = ch->ctl, .own = ch->own, .peer = ch->peer};
+	*h = (struct held){.ch = ch, .serial = ch->serial, .ctl = ch->ctl, .process = ch->process, .own = ch->own, .peer = ch->peer};
 	memcpy(h->ring_own, ch->ring_own, sizeof h->ring_own);
 	memcpy(h->ring_peer, ch->ring_peer, sizeof h->ring_peer);
 	return true;
@@ -87,6 +88,7 @@ static void let_go(struct held *h)
 		files_close(h->ring_peer[w]);
 	}
 	files_close(h->ctl);
+	files_close(h->process);
 	struct lane_memory *m[2] = {&h->own, &h->peer};
 	for (int i = 0; i < 2; i++)
 		if (m[i]->base) {
@@ -99,7 +101,7 @@ static void let_go(struct held *h)
 void channel_free(struct channel *ch)
 {
 	struct held *h = held_of(ch);
-	budget_lanes_end(ch);
+	pool_end(&ch->pool);
 	ch->serial = 0; // what perches have of it is void
 	if (h)
 		let_go(h);
@@ -152,11 +154,12 @@ static bool own_memory(struct channel *ch, int *fd)
 {
 	struct lane_memory *m = &ch->own;
 	m->slots = config.slots;
+	m->windows = config.windows;
 	m->window = config.window;
-	// Where address space is short there are fewer lanes. The peer's file, as
-	// large by default, is still to come.
-	for (m->lanes = config.lanes; m->lanes >= 2; m->lanes = m->lanes / 2 & ~1u) {
-		m->size = lane_memory_size(m->lanes, m->slots, m->window);
+	// Where address space is short there are fewer lanes and windows. The peer's file,
+	// as large by default, is still to come.
+	for (m->lanes = config.lanes; m->lanes >= 2; m->lanes = m->lanes / 2 & ~1u, m->windows = (m->windows + 1) / 2) {
+		m->size = lane_memory_size(m->lanes, m->slots, m->windows, m->window);
 		if (budget_map(2 * m->size))
 			break;
 	}
@@ -175,6 +178,7 @@ static bool own_memory(struct channel *ch, int *fd)
 	h->version = LANE_VERSION;
 	h->lanes = m->lanes;
 	h->slots = m->slots;
+	h->windows = m->windows;
 	h->window = m->window;
 	h->size = m->size;
 	return real.fcntl(*fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) == 0;
@@ -186,9 +190,8 @@ static enum reason map_peer(struct channel *ch, int fd, const struct message *m)
 	struct stat st;
 	if (m->version != LANE_VERSION)
 		return REASON_VERSION;
-	if (m->lanes < 2 || m->lanes > 4096 || m->slots < 16 || m->slots > 1024 || m->slots & (m->slots - 1) ||
-	    m->window < (16 << 10) || m->window > (16 << 20) || m->window & (m->window - 1) ||
-	    m->size != lane_memory_size(m->lanes, m->slots, m->window))
+	if (!lane_geometry_legal(m->lanes, m->slots, m->windows, m->window) ||
+	    m->size != lane_memory_size(m->lanes, m->slots, m->windows, m->window))
 		return REASON_HOSTILE;
 	int seals = real.fcntl(fd, F_GET_SEALS);
 	if (seals < 0 || (seals & need) != need || fstat(fd, &st) < 0 || (uint64_t)st.st_size != m->size)
@@ -200,7 +203,7 @@ static enum reason map_peer(struct channel *ch, int fd, const struct message *m)
 		budget_unmap(m->size);
 		return REASON_MEMORY;
 	}
-	ch->peer = (struct lane_memory){NULL, m->size, m->lanes, m->slots, m->window};
+	ch->peer = (struct lane_memory){NULL, m->size, m->lanes, m->slots, m->windows, m->window};
 	atomic_thread_fence(memory_order_release);
 	ch->peer.base = p;
 	return REASON_NONE;
@@ -250,8 +253,10 @@ struct channel *channel_open(int ctl, bool inviter, enum reason *why)
 		goto fail;
 	ch->uid = cred.uid;
 	ch->pid = (uint32_t)cred.pid;
+	ch->process = zcopy_process(ch);
 	if (!own_memory(ch, &fds[0]))
 		goto fail;
+	pool_init(&ch->pool, &ch->own, &ch->peer, config.window_least);
 	*why = REASON_FILES;
 	for (int w = 0; w < LANE_WAITERS; w++) {
 		ch->ring_own[w] = doorbell_make();
@@ -261,6 +266,7 @@ struct channel *channel_open(int ctl, bool inviter, enum reason *why)
 	}
 	m.lanes = ch->own.lanes;
 	m.slots = ch->own.slots;
+	m.windows = ch->own.windows;
 	m.window = ch->own.window;
 	m.size = ch->own.size;
 	rendezvous_name(m.name, sizeof m.name);
@@ -391,19 +397,33 @@ void channel_receive(struct channel *ch, void (*f)(struct channel *ch, const str
 	}
 }
 
-int channel_pick(struct channel *ch, uint32_t *generation)
+// free_lane is the first lane that both sides have let go of, of those that we pick
+// from, which are every other one; -1 when there is none.
+static int free_lane(struct channel *ch)
 {
 	uint32_t most = ch->own.lanes < ch->peer.lanes ? ch->own.lanes : ch->peer.lanes;
-	for (uint32_t i = ch->inviter ? 0 : 1; i < most; i += 2) {
-		_Atomic uint32_t *word = &ch->busy[i / 32];
-		uint32_t bit = 1u << (i % 32);
-		if (*word & bit || atomic_load_explicit(&lane_ctl(&ch->own, i)->generation, memory_order_acquire) ||
-		    atomic_load_explicit(&lane_ctl(&ch->peer, i)->generation, memory_order_acquire))
-			continue;
-		if (atomic_fetch_or(word, bit) & bit)
+	uint32_t ours = ch->inviter ? 0x55555555 : 0xaaaaaaaa;
+	for (uint32_t word = 0; word * 32 < most; word++) {
+		for (uint32_t free = ~ch->busy[word] & ours; free; free &= free - 1) {
+			uint32_t lane = word * 32 + (uint32_t)__builtin_ctz(free);
+			if (lane < most && !atomic_load_explicit(&lane_ctl(&ch->own, lane)->generation, memory_order_acquire) &&
+			    !atomic_load_explicit(&lane_ctl(&ch->peer, lane)->generation, memory_order_acquire))
+				return (int)lane;
+		}
+	}
+	return -1;
+}
+
+bool channel_full(struct channel *ch) { return ch->peer.base && free_lane(ch) < 0; }
+
+int channel_pick(struct channel *ch, uint32_t *generation)
+{
+	for (int lane; (lane = free_lane(ch)) >= 0;) {
+		uint32_t bit = 1u << (lane % 32);
+		if (atomic_fetch_or(&ch->busy[lane / 32], bit) & bit)
 			continue;
 		*generation = atomic_fetch_add(&ch->generation, 1) + 1;
-		return (int)i;
+		return lane;
 	}
 	return -1;
 }

@@ -21,12 +21,13 @@ struct message {
 	uint32_t version;
 	uint32_t lane, generation;
 	uint32_t reason;
-	uint32_t lanes, slots, window; // HELLO: geometry of the sender's file
+	uint32_t lanes, slots, window; // HELLO: geometry of the sender's file; and windows
 	uint64_t size;
 	uint64_t ino, peer_ino; // the sender's socket, the receiver's socket
 	struct tuple tuple;     // as the sender sees it
 	char name[64];          // HELLO: the sender's listener
-	uint8_t pad[256 - 4 * 8 - 3 * 8 - sizeof(struct tuple) - 64];
+	uint32_t windows;
+	uint8_t pad[256 - 4 * 8 - 3 * 8 - sizeof(struct tuple) - 64 - 4];
 };
 
 // The offsets that LANE.md gives.
@@ -47,6 +48,7 @@ _Static_assert(offsetof(struct message, tuple.local_port) == 88, "LANE.md, contr
 _Static_assert(offsetof(struct message, tuple.remote_port) == 90, "LANE.md, control messages");
 _Static_assert(offsetof(struct message, tuple.v6) == 92, "LANE.md, control messages");
 _Static_assert(offsetof(struct message, name) == 96, "LANE.md, control messages");
+_Static_assert(offsetof(struct message, windows) == 160, "LANE.md, control messages");
 _Static_assert(sizeof(struct message) == CHANNEL_MESSAGE, "LANE.md, control messages");
 
 // channel_open makes a channel on a connected control socket (which it takes)
@@ -93,6 +95,9 @@ void channel_spare(void);
 // because nobody sleeps on them.
 void channel_look(void);
 bool channel_hung_up(const struct channel *ch);
+
+// channel_full: none of the lanes that we may pick is left. Unknown before HELLO.
+bool channel_full(struct channel *ch);
 
 // channel_pick takes a lane for a connection of ours; -1 when none is left.
 int channel_pick(struct channel *ch, uint32_t *generation);

@@ -22,28 +22,31 @@
 // arm64 stlr and ldar. Sleeping adds the one store-load order that neither
 // gives; doorbell.c has it.
 //
-// The window is a ring of bytes addressed by positions that only grow. A piece
-// never crosses the end of the ring. A window found empty starts again at its
-// beginning: `next` moves up to a multiple of the size and `floor` remembers
-// that all before it is free.
+// Credit for window bytes counts those that went by windows, wherever they lay. A
+// writer borrows one (pool.c) and uses its first bytes, `extent` of them, as a ring;
+// a piece never crosses the end of that. A window found empty starts again at its
+// beginning, where the cache is warm. One in which little room is left grows.
 //
 // Trust: from the peer's file come status words, payloads and credit. Each is
 // loaded once into a private copy, then checked: tag and length legal, reserved
-// bits zero, a piece inside the window and not before the last one, credit
-// neither above what was posted nor below what was seen. Copying stream bytes
+// bits zero, a piece inside the windows, credit neither above what was posted nor below what was seen. Copying stream bytes
 // that the writer changes meanwhile gives the program other bytes of that
 // peer's choice, which the peer could have sent anyway.
 #include "lane_shm.h"
 
 #include <string.h>
 
-#define load_acquire(p) atomic_load_explicit((_Atomic uint64_t *)(uintptr_t)(p), memory_order_acquire)
+bool lane_geometry_legal(uint32_t lanes, uint32_t slots, uint32_t windows, uint32_t window)
+{
+	return lanes >= 2 && lanes <= LANE_MOST && slots >= 16 && slots <= 1024 && !(slots & (slots - 1)) && windows >= 1 &&
+	       windows <= POOL_MOST && window >= (16 << 10) && window <= (16 << 20) && !(window & (window - 1));
+}
 
-uint64_t lane_memory_size(uint32_t lanes, uint32_t slots, uint32_t window)
+uint64_t lane_memory_size(uint32_t lanes, uint32_t slots, uint32_t windows, uint32_t window)
 {
 	uint64_t n = LANE_HEAD + (uint64_t)lanes * LANE_CTL + (uint64_t)lanes * slots * LANE_SLOT;
 	n = (n + 4095) & ~4095ull;
-	return n + (uint64_t)lanes * window;
+	return n + (uint64_t)windows * window;
 }
 
 static uint8_t *ring_of(const struct lane_memory *m, uint32_t lane)
@@ -51,10 +54,9 @@ static uint8_t *ring_of(const struct lane_memory *m, uint32_t lane)
 	return m->base + LANE_HEAD + (uint64_t)m->lanes * LANE_CTL + (uint64_t)lane * m->slots * LANE_SLOT;
 }
 
-static uint8_t *window_of(const struct lane_memory *m, uint32_t lane)
-{
-	return m->base + m->size - (uint64_t)(m->lanes - lane) * m->window;
-}
+static uint64_t windows_size(const struct lane_memory *m) { return (uint64_t)m->windows * m->window; }
+
+static uint8_t *windows_of(const struct lane_memory *m) { return m->base + m->size - windows_size(m); }
 
 struct cursor cursor_make(const struct iovec *iov, int n)
 {
@@ -100,15 +102,20 @@ void cursor_get(struct cursor *c, void *to, size_t n) { cursor_move(c, to, NULL,
 void cursor_put(struct cursor *c, const void *from, size_t n) { cursor_move(c, NULL, from, n); }
 void cursor_skip(struct cursor *c, size_t n) { cursor_move(c, NULL, NULL, n); }
 
-void lane_tx_reset(struct lane_tx *t, const struct lane_memory *own, const struct lane_memory *peer, uint32_t lane)
+void lane_tx_reset(struct lane_tx *t, struct lane_pool *pool, uint32_t lane)
 {
 	*t = (struct lane_tx){
-		.ring = ring_of(own, lane),
-		.window = window_of(own, lane),
-		.peer = lane_ctl(peer, lane),
-		.slots = own->slots,
-		.window_size = own->window,
+		.ring = ring_of(pool->own, lane),
+		.windows = windows_of(pool->own),
+		.peer = lane_ctl(pool->peer, lane),
+		.pool = pool,
+		.lane = lane,
+		.slots = pool->own->slots,
+		.window_size = pool->own->window,
+		.window = -1,
 	};
+	pool_fresh(pool, lane);
+	atomic_store_explicit(&lane_ctl(pool->own, lane)->zcopy_withdrawn, 0, memory_order_relaxed);
 	for (uint32_t i = 0; i < t->slots; i++)
 		atomic_store_explicit((_Atomic uint64_t *)(t->ring + (size_t)i * LANE_SLOT), 0, memory_order_relaxed);
 }
@@ -117,11 +124,16 @@ void lane_rx_reset(struct lane_rx *r, const struct lane_memory *own, const struc
 {
 	*r = (struct lane_rx){
 		.ring = ring_of(peer, lane),
-		.window = window_of(peer, lane),
+		.windows = windows_of(peer),
 		.own = lane_ctl(own, lane),
+		.peer = lane_ctl(peer, lane),
 		.slots = peer->slots,
 		.window_size = peer->window,
+		.windows_size = windows_size(peer),
 	};
+	atomic_store_explicit(&r->own->zcopy_taken, 0, memory_order_relaxed);
+	atomic_store_explicit(&r->own->zcopy_busy, 0, memory_order_relaxed);
+	atomic_store_explicit(&r->own->zcopy_least, 0, memory_order_relaxed);
 	atomic_store_explicit(&r->own->slots_taken, 0, memory_order_relaxed);
 	atomic_store_explicit(&r->own->window_taken, 0, memory_order_relaxed);
 }
@@ -136,8 +148,6 @@ static void refresh(struct lane_tx *t)
 	}
 	t->slots_taken = slots;
 	t->window_taken = window;
-	if (window > t->floor)
-		t->floor = window;
 }
 
 static uint32_t slots_free(const struct lane_tx *t, uint32_t reserved)
@@ -146,7 +156,46 @@ static uint32_t slots_free(const struct lane_tx *t, uint32_t reserved)
 	return used + reserved < t->slots ? t->slots - reserved - used : 0;
 }
 
-static uint64_t window_free(const struct lane_tx *t) { return t->window_size - (t->next - t->floor); }
+// All before the base was taken, or another lane would not have got that window; our
+// copy of the credit may be older.
+static uint64_t ring_start(const struct lane_tx *t) { return t->window_taken > t->base ? t->window_taken : t->base; }
+
+// Without a window there is room for what goes by slots.
+static uint64_t window_free(const struct lane_tx *t)
+{
+	return t->window < 0 ? t->window_size : t->extent - (t->next - ring_start(t));
+}
+
+// pin makes a window ours to write into. False: none can be had.
+static bool pin(struct lane_tx *t)
+{
+	bool same = t->window >= 0 && pool_again(t->pool, t->lane, (uint32_t)t->window);
+	if (!same)
+		t->window = pool_take(t->pool, t->lane);
+	t->poor = t->window < 0;
+	if (t->poor)
+		return false;
+	if (!same)
+		t->extent = t->pool->window[t->window].extent;
+	if (!same || t->window_taken == t->next)
+		t->base = t->next;
+	return true;
+}
+
+static void unpin(struct lane_tx *t) { pool_unpin(t->pool, t->lane, (uint32_t)t->window, t->next); }
+
+// grow makes the ring longer where more than half of it is full. What is in it must
+// not move: it may not be wrapped.
+static void grow(struct lane_tx *t)
+{
+	if (t->extent == t->window_size || window_free(t) >= t->extent / 2)
+		return;
+	uint64_t base = t->base + (ring_start(t) - t->base) / t->extent * t->extent;
+	if (t->next - base > t->extent)
+		return;
+	t->base = base;
+	t->extent = pool_grow(t->pool, (uint32_t)t->window);
+}
 
 static void publish(struct lane_tx *t, enum lane_tag tag, uint64_t n)
 {
@@ -173,54 +222,69 @@ bool lane_post(struct lane_tx *t, enum lane_tag tag, uint64_t a, uint64_t b)
 	return true;
 }
 
+bool lane_advertise(struct lane_tx *t, const void *address, size_t n)
+{
+	if (slots_free(t, LANE_RESERVED) == 0)
+		refresh(t);
+	if (t->broken || slots_free(t, LANE_RESERVED) == 0)
+		return false;
+	uint64_t v[2] = {(uintptr_t)address, n};
+	t->advert.number++;
+	t->advert.left = n;
+	t->advert.owed = true;
+	memcpy(payload(t), v, sizeof v);
+	publish(t, TAG_ZCOPY, sizeof v);
+	return true;
+}
+
 size_t lane_reserve(struct lane_tx *t, size_t want, uint8_t **to)
 {
+	if (lane_advert_out(t))
+		return 0;
 	size_t least = want < 4096 ? want : 4096; // smaller pieces cost more than they move
 	if (window_free(t) < LANE_PIECE || slots_free(t, LANE_RESERVED) < 8)
 		refresh(t);
-	if (t->broken || slots_free(t, LANE_RESERVED) == 0)
+	if (t->broken || slots_free(t, LANE_RESERVED) == 0 || !pin(t))
 		return 0;
-	if (t->floor == t->next) // empty: start again at the beginning, where the cache is warm
-		t->next = t->floor = (t->next + t->window_size - 1) & ~(uint64_t)(t->window_size - 1);
-	uint64_t at = t->next & (t->window_size - 1);
+	uint64_t at = (t->next - t->base) % t->extent;
 	size_t n = window_free(t);
-	if (n < least)
+	if (n < least) {
+		unpin(t);
 		return 0;
+	}
 	if (n > LANE_PIECE)
 		n = LANE_PIECE;
-	if (n > t->window_size - at)
-		n = t->window_size - at;
-	*to = t->window + at;
+	if (n > t->extent - at)
+		n = t->extent - at;
+	*to = t->windows + (uint64_t)t->window * t->window_size + at;
 	return n < want ? n : want;
 }
 
 void lane_commit(struct lane_tx *t, size_t n)
 {
-	uint64_t v[2] = {t->next, n};
-	memcpy(payload(t), v, sizeof v);
-	t->next += n;
-	t->bytes += n;
-	t->rma_bytes += n;
-	publish(t, TAG_RMA_INFO, sizeof v);
+	if (n > 0) {
+		uint64_t at = (uint64_t)t->window * t->window_size + (t->next - t->base) % t->extent;
+		memcpy(payload(t), (uint64_t[]){at, n}, 16);
+		t->next += n;
+		t->bytes += n;
+		t->rma_bytes += n;
+		publish(t, TAG_RMA_INFO, 16);
+		grow(t);
+	}
+	unpin(t);
 }
 
-size_t lane_write(struct lane_tx *t, struct cursor *c, size_t velo_max)
+bool lane_rich(struct lane_tx *t)
+{
+	if (!pin(t))
+		return false;
+	unpin(t);
+	return true;
+}
+
+static size_t write_slots(struct lane_tx *t, struct cursor *c)
 {
 	size_t done = 0;
-	if (c->left > velo_max) {
-		uint8_t *to;
-		done = lane_reserve(t, c->left, &to);
-		if (done) {
-			cursor_get(c, to, done);
-			lane_commit(t, done);
-		}
-		return done;
-	}
-	// A full window is a full socket buffer for small writes too.
-	if (slots_free(t, LANE_RESERVED) < 8 || window_free(t) < 4096)
-		refresh(t);
-	if (window_free(t) < 4096)
-		return 0;
 	while (c->left > 0 && !t->broken && slots_free(t, LANE_RESERVED) > 0) {
 		size_t n = c->left < LANE_PAYLOAD ? c->left : LANE_PAYLOAD;
 		cursor_get(c, payload(t), n);
@@ -231,10 +295,31 @@ size_t lane_write(struct lane_tx *t, struct cursor *c, size_t velo_max)
 	return done;
 }
 
+size_t lane_write(struct lane_tx *t, struct cursor *c, size_t velo_max)
+{
+	if (lane_advert_out(t))
+		return 0;
+	if (c->left > velo_max && !t->poor) {
+		uint8_t *to;
+		size_t done = lane_reserve(t, c->left, &to);
+		if (done) {
+			cursor_get(c, to, done);
+			lane_commit(t, done);
+		}
+		return done;
+	}
+	// A full window is a full socket buffer for small writes too.
+	if (slots_free(t, LANE_RESERVED) < 8 || window_free(t) < 4096)
+		refresh(t);
+	return window_free(t) < 4096 ? 0 : write_slots(t, c);
+}
+
 bool lane_writable(struct lane_tx *t)
 {
 	uint32_t slots = t->slots / 8;
-	uint64_t window = t->window_size / 4;
+	uint64_t window = (t->window < 0 ? t->window_size : t->extent) / 4;
+	if (lane_advert_out(t)) // until it is over, or not wanted any more
+		return t->broken || load_acquire(&t->peer->zcopy_least) == 0;
 	if (slots_free(t, LANE_RESERVED) < slots || window_free(t) < window)
 		refresh(t);
 	return t->broken || (slots_free(t, LANE_RESERVED) >= slots && window_free(t) >= window);
@@ -263,7 +348,7 @@ static uint64_t own_slot(const struct lane_tx *t, uint64_t slot, uint8_t **at)
 		return load_acquire(s) >> 38 & 0xfff;
 	case TAG_RMA_INFO:
 		memcpy(v, s + 8, sizeof v);
-		*at = t->window + (v[0] & (t->window_size - 1));
+		*at = t->windows + v[0];
 		return v[1];
 	}
 	return 0;
@@ -276,7 +361,7 @@ uint64_t lane_unread(struct lane_tx *t)
 	refresh(t);
 	for (uint64_t s = t->slots_taken; s < t->slot; s++)
 		n += own_slot(t, s, &at);
-	return n;
+	return n + (lane_advert_out(t) ? t->advert.left : 0);
 }
 
 bool lane_withdraw(struct lane_tx *t, uint64_t taken)
@@ -296,6 +381,9 @@ bool lane_withdraw(struct lane_tx *t, uint64_t taken)
 	t->again.off = (uint32_t)skip;
 	t->again.left = t->bytes - taken;
 	t->bytes = taken;
+	// After BACK there is credit for all of it, before TCP has taken it.
+	if (t->again.left && t->window >= 0)
+		pool_again(t->pool, t->lane, (uint32_t)t->window);
 	return true;
 }
 
@@ -314,10 +402,19 @@ int lane_again(const struct lane_tx *t, struct iovec *iov, int n)
 	return i;
 }
 
+void lane_forget(struct lane_tx *t)
+{
+	t->again.left = 0;
+	if (t->window >= 0 && pool_again(t->pool, t->lane, (uint32_t)t->window))
+		unpin(t);
+}
+
 void lane_again_sent(struct lane_tx *t, uint64_t n)
 {
 	uint8_t *at;
 	t->again.left -= n;
+	if (!t->again.left)
+		lane_forget(t);
 	while (n > 0) {
 		uint64_t k = own_slot(t, t->again.slot, &at) - t->again.off;
 		if (k > n) {
@@ -328,181 +425,4 @@ void lane_again_sent(struct lane_tx *t, uint64_t n)
 		t->again.slot++;
 		t->again.off = 0;
 	}
-}
-
-static uint64_t status_at(const struct lane_rx *r, uint64_t slot)
-{
-	return load_acquire(r->ring + (slot & (r->slots - 1)) * LANE_SLOT);
-}
-
-static enum lane_look classify(uint64_t status, uint32_t *tag, uint32_t *n)
-{
-	*tag = status >> 32 & 0x3f;
-	*n = status >> 38 & 0xfff;
-	if (status >> 50 & 0x1fff || status & 0xffffffffu)
-		return LOOK_HOSTILE;
-	switch (*tag) {
-	case TAG_VELO:
-	case TAG_VELO_LAST:
-		return *n >= 1 && *n <= LANE_PAYLOAD ? LOOK_DATA : LOOK_HOSTILE;
-	case TAG_RMA_INFO:
-		return *n == 16 ? LOOK_DATA : LOOK_HOSTILE;
-	case TAG_SHUTDOWN:
-	case TAG_SWITCH:
-	case TAG_BACK:
-	case TAG_ABORT:
-		return *n == 16 ? LOOK_CONTROL : LOOK_HOSTILE;
-	}
-	return LOOK_HOSTILE;
-}
-
-enum lane_look lane_look(const struct lane_rx *r)
-{
-	uint32_t tag, n;
-	if (r->piece_left || r->off)
-		return LOOK_DATA;
-	if (!lane_valid(r, r->slot))
-		return LOOK_NONE;
-	return classify(status_at(r, r->slot), &tag, &n);
-}
-
-bool lane_news(const struct lane_rx *r, uint64_t *slot, uint64_t *turns)
-{
-	bool news = false;
-	if (r->slot > *slot) {
-		news = r->slot - *slot > r->turns - *turns;
-		*slot = r->slot;
-		*turns = r->turns;
-	}
-	for (uint32_t i = 0; i < r->slots && lane_valid(r, *slot); i++, ++*slot) {
-		uint32_t tag = status_at(r, *slot) >> 32 & 0x3f;
-		bool turn = tag == TAG_SWITCH || tag == TAG_BACK;
-		*turns += turn;
-		news |= !turn;
-	}
-	return news;
-}
-
-// open_piece loads an RMA_INFO into the reader and checks it.
-static bool open_piece(struct lane_rx *r, const uint8_t *from)
-{
-	uint64_t v[2];
-	memcpy(v, from, sizeof v);
-	uint64_t at = v[0] & (r->window_size - 1);
-	if (v[1] == 0 || v[1] > LANE_PIECE || v[1] > r->window_size - at || v[0] < r->window_end || v[0] >> 62)
-		return false;
-	r->piece = v[0];
-	r->piece_left = v[1];
-	r->window_end = v[0] + v[1];
-	return true;
-}
-
-size_t lane_read(struct lane_rx *r, struct cursor *c, bool *hostile)
-{
-	size_t done = 0;
-	uint32_t tag, n;
-	while (c->left > 0) {
-		if (r->piece_left) {
-			size_t k = r->piece_left < c->left ? r->piece_left : c->left;
-			cursor_put(c, r->window + (r->piece & (r->window_size - 1)), k);
-			r->piece += k;
-			r->piece_left -= k;
-			r->rma_bytes += k;
-			done += k;
-			continue;
-		}
-		enum lane_look what = lane_valid(r, r->slot) ? classify(status_at(r, r->slot), &tag, &n) : LOOK_NONE;
-		const uint8_t *from = r->ring + (r->slot & (r->slots - 1)) * LANE_SLOT + 8;
-		if (r->off == 0 && (what == LOOK_NONE || what == LOOK_CONTROL))
-			break;
-		// A slot of which a part was read cannot go away or become another.
-		if (what != LOOK_DATA || r->off >= n || (tag == TAG_RMA_INFO && !open_piece(r, from))) {
-			*hostile = true;
-			break;
-		}
-		if (tag == TAG_RMA_INFO) {
-			r->slot++;
-			continue;
-		}
-		size_t k = n - r->off < c->left ? n - r->off : c->left;
-		cursor_put(c, from + r->off, k);
-		r->off += (uint32_t)k;
-		done += k;
-		if (r->off == n) {
-			r->off = 0;
-			r->slot++;
-		}
-	}
-	r->bytes += done;
-	return done;
-}
-
-void lane_give(struct lane_rx *r)
-{
-	atomic_store_explicit(&r->own->window_taken, r->window_end - r->piece_left, memory_order_release);
-	// An announced piece holds its slot until it is consumed, so that equal
-	// slot counts mean that the lane is empty.
-	atomic_store_explicit(&r->own->slots_taken, r->piece_left ? r->slot - 1 : r->slot, memory_order_release);
-}
-
-enum lane_tag lane_take(struct lane_rx *r, uint64_t *a, uint64_t *b)
-{
-	uint64_t v[2];
-	uint32_t tag, n;
-	if (classify(status_at(r, r->slot), &tag, &n) != LOOK_CONTROL)
-		tag = TAG_ABORT; // it changed between two looks
-	memcpy(v, r->ring + (r->slot & (r->slots - 1)) * LANE_SLOT + 8, sizeof v);
-	*a = v[0];
-	*b = v[1];
-	r->slot++;
-	r->turns += tag == TAG_SWITCH || tag == TAG_BACK;
-	return tag;
-}
-
-enum lane_look lane_skip(struct lane_rx *r)
-{
-	struct lane_rx walk = *r;
-	uint32_t tag, n;
-	walk.off = 0;
-	walk.piece_left = 0;
-	for (uint32_t i = 0; i < r->slots && lane_valid(&walk, walk.slot); i++, walk.slot++) {
-		const uint8_t *from = walk.ring + (walk.slot & (walk.slots - 1)) * LANE_SLOT + 8;
-		enum lane_look what = classify(status_at(&walk, walk.slot), &tag, &n);
-		if (what == LOOK_HOSTILE || (tag == TAG_RMA_INFO && !open_piece(&walk, from)))
-			return LOOK_HOSTILE;
-		walk.piece_left = 0;
-		if (what == LOOK_DATA)
-			continue;
-		uint64_t m;
-		memcpy(&m, from, sizeof m);
-		if (tag != TAG_BACK || m != r->bytes)
-			return LOOK_DATA;
-		walk.slot++;
-		*r = walk;
-		return LOOK_CONTROL;
-	}
-	return LOOK_NONE;
-}
-
-size_t lane_available(const struct lane_rx *r, size_t limit, bool through)
-{
-	struct lane_rx walk = *r;
-	size_t total = walk.piece_left;
-	uint32_t tag, n;
-	for (uint32_t i = 0; i < r->slots && total < limit && lane_valid(&walk, walk.slot); i++, walk.slot++) {
-		enum lane_look what = classify(status_at(&walk, walk.slot), &tag, &n);
-		if (what == LOOK_CONTROL && through)
-			continue;
-		if (what != LOOK_DATA)
-			break;
-		if (tag != TAG_RMA_INFO) {
-			total += n - (walk.off < n ? walk.off : n);
-		} else {
-			if (!open_piece(&walk, walk.ring + (walk.slot & (walk.slots - 1)) * LANE_SLOT + 8))
-				break;
-			total += walk.piece_left;
-		}
-		walk.off = 0;
-	}
-	return total < limit ? total : limit;
 }

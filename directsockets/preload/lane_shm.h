@@ -17,23 +17,27 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
+#include "pool.h"
+
 enum {
-	LANE_VERSION = 1,
-	LANE_HEAD = 4096,     // bytes of struct lane_head
+	LANE_VERSION = 2,
+	LANE_HEAD = 8192,     // bytes of struct lane_head
 	LANE_CTL = 256,       // bytes of struct lane_ctl
 	LANE_SLOT = 128,      // bytes of a VELO slot
 	LANE_PAYLOAD = 120,   // bytes of payload in it
 	LANE_RESERVED = 4,    // slots that only control messages may take
 	LANE_WAITERS = 8,     // waiters per side of a channel
+	LANE_MOST = 4096,     // lanes of a file
 	LANE_PIECE = 64 << 10 // most bytes announced by one RMA_INFO
 };
-#define LANE_MAGIC 0x314e414c53445845ull // "EXDSLAN1"
+#define LANE_MAGIC 0x324e414c53445845ull // "EXDSLAN2"
 
 // Tags, the user tag of the slot's status word.
 enum lane_tag {
 	TAG_VELO = 1,      // stream bytes; more of the same write follow
 	TAG_VELO_LAST = 2, // stream bytes
-	TAG_RMA_INFO = 3,  // {u64 start, u64 length}: stream bytes in the window
+	TAG_RMA_INFO = 3,  // {u64 at, u64 length}: stream bytes in the windows
+	TAG_ZCOPY = 4,     // {u64 address, u64 length}: stream bytes in the writer's own memory
 	TAG_SHUTDOWN = 5,  // {u64 how, u64 total lane bytes}
 	TAG_SWITCH = 6,    // {u64 N, u64 0}: the stream continues here after N TCP bytes
 	TAG_BACK = 7,      // {u64 M, u64 0}: it continues on TCP after M lane bytes
@@ -48,7 +52,8 @@ struct lane_head {
 	uint64_t magic;
 	uint32_t version, lanes, slots, window;
 	uint64_t size; // of the whole file
-	uint64_t pad0[4];
+	uint32_t windows;
+	uint32_t pad0[7];
 	_Atomic uint64_t posted; // messages sent on the control socket so far
 	uint64_t pad1[7];
 	_Atomic uint64_t cpu; // where the owner last ran
@@ -58,6 +63,13 @@ struct lane_head {
 		_Atomic uint64_t epoch; // odd: this waiter of the owner sleeps
 		uint64_t pad[7];
 	} waiter[LANE_WAITERS];
+	uint64_t pad4[32];
+	struct {
+		_Atomic uint64_t count; // of the marks below, for this waiter of the peer
+		uint64_t pad[7];
+	} marked[LANE_WAITERS];
+	uint64_t pad5[320];
+	_Atomic uint64_t mark[LANE_WAITERS][LANE_MOST / 64]; // a bit per lane: it has changed
 };
 
 // One per lane at LANE_HEAD + lane * LANE_CTL. All of it is written by the owner.
@@ -73,10 +85,14 @@ struct lane_ctl {
 	uint64_t pad1[6];
 	_Atomic uint64_t slots_taken;  // credit: slots the owner has consumed
 	_Atomic uint64_t window_taken; // credit: window position up to which it has
-	uint64_t pad2[6];
-	_Atomic uint64_t rx_waiters; // bit w: wake waiter w after posting
+	_Atomic uint64_t zcopy_taken;  // credit: bytes it has copied out of adverts
+	_Atomic uint64_t zcopy_busy;   // 1: it is copying
+	_Atomic uint64_t zcopy_least;  // shortest advert that it takes; 0: none
+	uint64_t pad2[3];
+	_Atomic uint64_t rx_waiters; // bit w: wake waiter w after posting; and MASK_ASKED
 	_Atomic uint64_t tx_waiters; // bit w: wake waiter w after giving credit
-	uint64_t pad3[6];
+	_Atomic uint64_t zcopy_withdrawn; // so many of the owner's adverts are over, taken or not
+	uint64_t pad3[5];
 };
 
 // The offsets that LANE.md gives. Peers of this version rely on each of them.
@@ -90,8 +106,11 @@ _Static_assert(offsetof(struct lane_head, posted) == 64, "LANE.md, head");
 _Static_assert(offsetof(struct lane_head, cpu) == 128, "LANE.md, head");
 _Static_assert(offsetof(struct lane_head, waiter) == 256, "LANE.md, head");
 _Static_assert(offsetof(struct lane_head, waiter[1].epoch) == 256 + 64, "LANE.md, head");
-_Static_assert(sizeof(struct lane_head) == 256 + 64 * LANE_WAITERS, "LANE.md, head");
-_Static_assert(sizeof(struct lane_head) <= LANE_HEAD, "LANE.md, head");
+_Static_assert(offsetof(struct lane_head, windows) == 32, "LANE.md, head");
+_Static_assert(offsetof(struct lane_head, marked) == 1024, "LANE.md, head");
+_Static_assert(offsetof(struct lane_head, marked[1].count) == 1024 + 64, "LANE.md, head");
+_Static_assert(offsetof(struct lane_head, mark) == 4096, "LANE.md, head");
+_Static_assert(sizeof(struct lane_head) == LANE_HEAD, "LANE.md, head");
 _Static_assert(offsetof(struct lane_ctl, generation) == 0, "LANE.md, control block");
 _Static_assert(offsetof(struct lane_ctl, closed) == 8, "LANE.md, control block");
 _Static_assert(offsetof(struct lane_ctl, shut) == 16, "LANE.md, control block");
@@ -99,20 +118,39 @@ _Static_assert(offsetof(struct lane_ctl, consent) == 64, "LANE.md, control block
 _Static_assert(offsetof(struct lane_ctl, go_back) == 72, "LANE.md, control block");
 _Static_assert(offsetof(struct lane_ctl, slots_taken) == 128, "LANE.md, control block");
 _Static_assert(offsetof(struct lane_ctl, window_taken) == 136, "LANE.md, control block");
+_Static_assert(offsetof(struct lane_ctl, zcopy_taken) == 144, "LANE.md, control block");
+_Static_assert(offsetof(struct lane_ctl, zcopy_busy) == 152, "LANE.md, control block");
+_Static_assert(offsetof(struct lane_ctl, zcopy_least) == 160, "LANE.md, control block");
 _Static_assert(offsetof(struct lane_ctl, rx_waiters) == 192, "LANE.md, control block");
 _Static_assert(offsetof(struct lane_ctl, tx_waiters) == 200, "LANE.md, control block");
+_Static_assert(offsetof(struct lane_ctl, zcopy_withdrawn) == 208, "LANE.md, control block");
 _Static_assert(sizeof(struct lane_ctl) == LANE_CTL, "LANE.md, control block");
 _Static_assert(LANE_PAYLOAD == LANE_SLOT - 8, "LANE.md, slots");
-_Static_assert(LANE_WAITERS <= 64, "a mask is one word");
+
+// load_acquire loads a word of a memory file, the one of the peer too, which is mapped
+// read-only: once, before all that is read after it.
+static inline uint64_t load_acquire(const void *word)
+{
+	return atomic_load_explicit((_Atomic uint64_t *)(uintptr_t)word, memory_order_acquire);
+}
+
+// The words of masks: who is to be rung and, in rx_waiters, for whom to make a mark
+// and how often that was asked for.
+#define MASK_RING ((1ull << LANE_WAITERS) - 1)
+#define MASK_MARK(word) ((word) >> 8 & 7)
+#define MASK_ASKED(word) ((word) >> 16)
 
 // A mapped memory file; geometry is what was checked when it was mapped.
 struct lane_memory {
 	uint8_t *base;
 	uint64_t size;
-	uint32_t lanes, slots, window;
+	uint32_t lanes, slots, windows, window;
 };
 
-uint64_t lane_memory_size(uint32_t lanes, uint32_t slots, uint32_t window);
+uint64_t lane_memory_size(uint32_t lanes, uint32_t slots, uint32_t windows, uint32_t window);
+
+// lane_geometry_legal: these numbers are within the limits.
+bool lane_geometry_legal(uint32_t lanes, uint32_t slots, uint32_t windows, uint32_t window);
 
 static inline struct lane_head *lane_head(const struct lane_memory *m)
 {
@@ -137,13 +175,16 @@ void cursor_skip(struct cursor *c, size_t n);
 
 // The writing end of a lane. Guarded by the connection's tx lock.
 struct lane_tx {
-	uint8_t *ring, *window;      // our memory
+	uint8_t *ring, *windows;     // our memory
 	const struct lane_ctl *peer; // the reader's, in its memory
-	uint32_t slots, window_size;
+	struct lane_pool *pool;
+	uint32_t lane, slots, window_size;
+	int32_t window;        // the window that we had last, or -1
+	uint32_t extent;       // bytes of it that we use
+	uint64_t base;         // position of its beginning
 	uint64_t slot;         // number of the next slot
 	uint64_t slots_taken;  // the reader's credit, as last checked
-	uint64_t next;         // next window position
-	uint64_t floor;        // the window was restarted here
+	uint64_t next;         // next window position: bytes that went by windows
 	uint64_t window_taken; // the reader's credit, as last checked
 	uint64_t bytes;        // stream bytes put on the lane
 	uint64_t rma_bytes;    // of these, in the window
@@ -152,39 +193,69 @@ struct lane_tx {
 		uint64_t slot, left;
 		uint32_t off; // bytes of the slot that are not among them
 	} again;
+	struct {                // the last advert of a blocking write; zcopy.c
+		uint64_t number; // of it
+		uint64_t left;   // bytes not taken yet, while it is out
+		uint64_t taken;  // the reader's zcopy_taken, as last checked
+		bool owed;       // the call that made it has not yet seen what became of it
+	} advert;
+	bool poor;   // no window was left
 	bool broken; // the reader's credit made no sense
 };
 
 // The reading end. Guarded by the connection's rx lock.
 struct lane_rx {
-	const uint8_t *ring, *window; // the writer's memory
-	struct lane_ctl *own;         // ours: credit
+	const uint8_t *ring, *windows; // the writer's memory
+	struct lane_ctl *own;          // ours: credit
+	const struct lane_ctl *peer;   // the writer's
 	uint32_t slots, window_size;
+	uint64_t windows_size; // bytes of all
 	uint64_t slot;        // number of the next slot
 	uint32_t off;         // bytes consumed of it
-	uint64_t piece;       // next window position of the announced piece
-	uint64_t piece_left;  // bytes left of it
-	uint64_t window_end;  // end of the last piece
+	uint64_t piece;       // where in the windows the rest of the announced piece is
+	uint64_t piece_left;  // bytes of that
+	uint64_t window_end;  // window position of the end of the last piece
 	uint64_t bytes;       // stream bytes taken off the lane
 	uint64_t rma_bytes;   // of these, out of the window
 	uint64_t turns;       // SWITCH and BACK taken
+	struct {               // the last advert that we came to
+		uint64_t number;
+		uint64_t address, left; // in the writer's memory
+		uint64_t taken;         // bytes of all adverts
+		bool stuck;             // it cannot be copied: the writer has to withdraw it
+		bool over;              // it is withdrawn, and nothing has come behind it yet
+		bool invited;           // we take adverts
+	} advert;
 };
 
 // A HINT reads without the lock what others may be changing; who asks for it looks
 // again under the lock before anything follows from it.
 #define HINT __attribute__((no_sanitize("thread")))
 
-void lane_tx_reset(struct lane_tx *t, const struct lane_memory *own, const struct lane_memory *peer, uint32_t lane);
+void lane_tx_reset(struct lane_tx *t, struct lane_pool *pool, uint32_t lane);
 void lane_rx_reset(struct lane_rx *r, const struct lane_memory *own, const struct lane_memory *peer, uint32_t lane);
 
 // lane_write puts bytes on the lane until the cursor or the room ends, at most
-// one window piece per call. It returns how many; see broken.
+// one window piece per call, and none where it finds that it is poor; after that all
+// go by slots. It returns how many; see broken.
 size_t lane_write(struct lane_tx *t, struct cursor *c, size_t velo_max);
 
+// lane_advertise announces n bytes of our own memory, if there is a slot. They count
+// in `bytes` as they are taken, and nothing follows until lane_advert_out says no.
+bool lane_advertise(struct lane_tx *t, const void *address, size_t n);
+
+// lane_advert_out: the advert is not taken yet. lane_advert_end: it is withdrawn, and the
+// reader is not at it.
+bool lane_advert_out(struct lane_tx *t);
+void lane_advert_end(struct lane_tx *t);
+
 // lane_reserve finds room for a piece of up to n bytes in the window, which the
-// caller fills and announces with lane_commit; 0 when there is none.
+// caller fills and announces with lane_commit, of which n may be 0; 0 when there is none.
 size_t lane_reserve(struct lane_tx *t, size_t n, uint8_t **to);
 void lane_commit(struct lane_tx *t, size_t n);
+
+// lane_rich: a window can be had again; poor is over.
+bool lane_rich(struct lane_tx *t);
 
 // lane_post posts a control message; false when even the reserved slots are taken.
 bool lane_post(struct lane_tx *t, enum lane_tag tag, uint64_t a, uint64_t b);
@@ -200,10 +271,12 @@ uint64_t lane_unread(struct lane_tx *t);
 
 // lane_withdraw takes back all stream bytes but the first `taken` of the lane, which
 // the reader has; false: it cannot have. They stay where they are until lane_again,
-// which gives up to n pieces of them, and lane_again_sent have moved them to TCP.
+// which gives up to n pieces of them, and lane_again_sent have moved them to TCP, or
+// lane_forget drops them.
 bool lane_withdraw(struct lane_tx *t, uint64_t taken);
 int lane_again(const struct lane_tx *t, struct iovec *iov, int n);
 void lane_again_sent(struct lane_tx *t, uint64_t n);
+void lane_forget(struct lane_tx *t);
 
 enum lane_look {
 	LOOK_NONE,    // nothing posted
@@ -228,8 +301,8 @@ HINT static inline bool lane_valid(const struct lane_rx *r, uint64_t slot)
 // end of stream were among it, taken since or not; *turns counts what is neither.
 HINT bool lane_news(const struct lane_rx *r, uint64_t *slot, uint64_t *turns);
 
-// lane_read takes stream bytes until the cursor ends or something else comes;
-// *hostile is set when that is nonsense. Credit is given by lane_give.
+// lane_read takes stream bytes until the cursor ends or something else comes, such as an
+// advert, which it opens; *hostile is set when that is nonsense. Credit is given by lane_give.
 size_t lane_read(struct lane_rx *r, struct cursor *c, bool *hostile);
 void lane_give(struct lane_rx *r);
 
@@ -240,6 +313,24 @@ enum lane_tag lane_take(struct lane_rx *r, uint64_t *a, uint64_t *b);
 // LOOK_NONE: it is not posted yet. LOOK_DATA: it is, but for bytes that we have not
 // taken, or the writer ended there: they cannot be had by TCP.
 enum lane_look lane_skip(struct lane_rx *r);
+
+// lane_meet opens an advert that comes next. It drops one that is withdrawn once something
+// is behind it: true.
+bool lane_meet(struct lane_rx *r);
+
+// lane_owed: the advert that we came to cannot be had, and the writer has yet to put its
+// bytes on the lane.
+HINT static inline bool lane_owed(const struct lane_rx *r)
+{
+	return r->advert.left && (r->advert.stuck || r->advert.over) && !lane_valid(r, r->slot);
+}
+
+// lane_void: the advert that we came to is withdrawn.
+bool lane_void(const struct lane_rx *r);
+
+// lane_advertised is what the advert that we came to adds to `before` bytes that can be had:
+// what the window has room for besides, since as much comes if it is withdrawn.
+size_t lane_advertised(const struct lane_rx *r, size_t before);
 
 // lane_available counts the stream bytes that wait, up to limit, and up to the next
 // control message or through all of them.

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The windows of a memory file of ours, which its lanes borrow.
+#ifndef POOL_H
+#define POOL_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { POOL_MOST = 4096 }; // windows
+
+struct lane_memory;
+
+struct pool_window {
+	_Atomic uint64_t holder; // count of changes, POOL_PINNED, lane + 1; see pool.c
+	_Atomic uint64_t end;    // its holder's bytes end at this position
+	_Atomic uint32_t extent; // bytes of it that may have been touched
+};
+
+// In the memory of the family, as the connections are that use it.
+struct lane_pool {
+	const struct lane_memory *own, *peer;
+	uint32_t least;            // bytes of a window that a lane gets at first
+	_Atomic uint32_t used;     // windows below this one have been
+	_Atomic uint32_t hand;     // where to look for one next
+	_Atomic uint64_t spent;    // bytes that the budget has granted
+	_Atomic uint32_t of_lane[POOL_MOST]; // the window it took last + 1
+	struct pool_window window[POOL_MOST];
+};
+
+void pool_init(struct lane_pool *p, const struct lane_memory *own, const struct lane_memory *peer, uint32_t least);
+void pool_end(struct lane_pool *p);
+
+// pool_again pins the window that the lane has had; false: another lane has it now,
+// so nothing of this one was left there. pool_take pins any; -1 when there is none.
+bool pool_again(struct lane_pool *p, uint32_t lane, uint32_t window);
+int pool_take(struct lane_pool *p, uint32_t lane);
+
+// pool_unpin: from now on another lane may take it when the reader has all before end.
+void pool_unpin(struct lane_pool *p, uint32_t lane, uint32_t window, uint64_t end);
+
+// pool_grow doubles the extent of a pinned window, if it may; it returns it.
+uint32_t pool_grow(struct lane_pool *p, uint32_t window);
+
+// pool_left: our end of the lane is over, and its window is free when the reader's
+// is too. pool_fresh: both were, and the lane begins anew.
+void pool_left(struct lane_pool *p, uint32_t lane);
+void pool_fresh(struct lane_pool *p, uint32_t lane);
+
+#endif
