@@ -128,11 +128,27 @@ void doorbell_disarm(struct channel *ch, int w)
 		atomic_compare_exchange_strong(e, &v, v + 1);
 }
 
-void doorbell_ring(struct channel *ch, const _Atomic uint64_t *mask)
+// mark tells a waiter of the peer which lane it is that has something new: once for
+// each time that it asked.
+static void mark(struct conn *c, uint64_t mask)
 {
+	uint64_t was = c->marked, w = MASK_MARK(mask);
+	if (was == MASK_ASKED(mask) || !atomic_compare_exchange_strong(&c->marked, &was, MASK_ASKED(mask)))
+		return;
+	struct lane_head *h = lane_head(&c->channel->own);
+	atomic_fetch_xor(&h->mark[w][c->lane / 64], 1ull << (c->lane % 64));
+	atomic_fetch_add(&h->marked[w].count, 1);
+	atomic_thread_fence(memory_order_seq_cst); // as above, before the epoch is read
+}
+
+void doorbell_ring(struct conn *c, const _Atomic uint64_t *mask)
+{
+	struct channel *ch = c->channel;
 	atomic_thread_fence(memory_order_seq_cst);
 	uint64_t m = atomic_load_explicit((_Atomic uint64_t *)(uintptr_t)mask, memory_order_relaxed);
-	for (m &= (1u << LANE_WAITERS) - 1; m; m &= m - 1) {
+	if (MASK_ASKED(m))
+		mark(c, m);
+	for (m &= MASK_RING; m; m &= m - 1) {
 		int w = __builtin_ctzll(m);
 		uint64_t e = atomic_load_explicit(&lane_head(&ch->peer)->waiter[w].epoch, memory_order_relaxed);
 		if (!(e & 1) || atomic_load_explicit(&ch->rung[w], memory_order_relaxed) == e)

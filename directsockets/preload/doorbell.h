@@ -32,8 +32,10 @@ void doorbell_arm(struct channel *ch, int w);
 // doorbell_disarm: this user is awake. Others may go on sleeping.
 void doorbell_disarm(struct channel *ch, int w);
 
-// doorbell_ring wakes the waiters of the peer named in mask, if they sleep.
-void doorbell_ring(struct channel *ch, const _Atomic uint64_t *mask);
+// doorbell_ring is called after something was posted, or credit given, on the lane of
+// c: it makes the mark that mask, a word of the peer's, asks for, and wakes the waiters
+// of the peer that it names, if they sleep.
+void doorbell_ring(struct conn *c, const _Atomic uint64_t *mask);
 
 // doorbell_wake wakes all who sleep on a waiter of our own side.
 void doorbell_wake(struct channel *ch, int w);

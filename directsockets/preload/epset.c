@@ -53,6 +53,7 @@
 #include "config.h"
 #include "conn.h"
 #include "doorbell.h"
+#include "marks.h"
 
 static struct epset *_Atomic sets; // never shorter
 static pthread_mutex_t sets_lock = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
@@ -189,7 +190,7 @@ static void member_free(struct epset *e, struct member *m)
 	else if (m->ours && !e->inherited)
 		conn_put(m->c);
 	if (member_at(e, m->fd) == m)
-		e->by_fd[m->fd] = NULL;
+		atomic_store_explicit(&e->by_fd[m->fd], NULL, memory_order_release);
 	free(m);
 }
 
@@ -237,8 +238,10 @@ void epset_close(int fd)
 			if (e->by_fd[i])
 				member_free(e, e->by_fd[i]);
 		struct perch *p = e->perch;
-		if (last)
+		if (last) {
 			e->perch = NULL;
+			marks_clear(e);
+		}
 		epset_unlock(e);
 		if (last)
 			perch_free(p);
@@ -261,11 +264,27 @@ static bool has(struct epset *e, const struct conn *c, int fd)
 	return e->nours > 0;
 }
 
+// move has the perch watch a connection of ours by another descriptor of it.
+static void move(struct epset *e, struct member *m, int to)
+{
+	if (e->perch) {
+		perch_ignore(e->perch, m->fd);
+		perch_watch(e->perch, PERCH_SOCKET, to, to, MEMBER_HINTS);
+	}
+	m->fd = to;
+	m->moved = true;
+}
+
 bool epset_closed(struct conn *c, int fd, int copy)
 {
 	bool stays = false;
 	for (struct epset *e = sets; e; e = e->next) {
-		if (e->refs == 0 || e->cap == 0 || !epset_lock(e))
+		// Who adds it meanwhile comes too late with a lock as well.
+		if (e->refs == 0 || (!member_at(e, fd) && e->nours == 0))
+			continue;
+		if (copy >= 0 && e->nours > 0)
+			epset_harvest(e); // what the perch knows, it forgets in move
+		if (!epset_lock(e))
 			continue;
 		struct member *m = member_at(e, fd);
 		if (m && !m->ours) {
@@ -279,18 +298,14 @@ bool epset_closed(struct conn *c, int fd, int copy)
 			drop(e, m);
 		} else if (m) { // so do we, under the number of the copy for calls of ours
 			e->by_fd[fd] = NULL;
-			if (e->perch) {
-				perch_ignore(e->perch, fd);
-				perch_watch(e->perch, PERCH_SOCKET, copy, copy, MEMBER_HINTS);
-			}
-			m->fd = copy;
+			move(e, m, copy);
 		}
 		for (int i = e->nours - 1; i >= 0; i--) {
 			m = e->ours[i];
 			if (m->c == c && m->fd == fd && copy < 0)
 				drop(e, m);
 			else if (m->c == c && m->fd == fd)
-				m->fd = copy;
+				move(e, m, copy);
 		}
 		epset_unlock(e);
 	}
@@ -311,7 +326,8 @@ void epset_disengaged(struct conn *c)
 		epset_unlock(e);
 	}
 	// Those of other processes of the family do that when they wake.
-	uint64_t mask = c->own ? c->own->rx_waiters | c->own->tx_waiters : 0;
+	conn_stir(c);
+	uint64_t mask = c->own ? (c->own->rx_waiters | c->own->tx_waiters) & MASK_RING : 0;
 	for (; mask; mask &= mask - 1)
 		doorbell_wake(c->channel, __builtin_ctzll(mask));
 }
@@ -326,7 +342,7 @@ static void forget(struct epset *e)
 		free(e->by_fd[i]);
 		e->by_fd[i] = NULL;
 	}
-	e->nours = e->deleted = 0;
+	e->nours = e->nhot = e->deleted = 0;
 }
 
 void epset_child(void)
@@ -342,6 +358,7 @@ void epset_child(void)
 		e->perch = NULL;
 		e->inherited = e->shared = e->refs > 0;
 		e->engaging = NULL;
+		marks_clear(e);
 	}
 	perch_child();
 }
@@ -429,11 +446,10 @@ static int add(struct epset *e, int epfd, int fd, struct conn *c, struct epset *
 	struct member *m = member_at(e, fd);
 	bool fresh = !m;
 	if (m && m->ours && m->deleted) { // all is as before, but the program's wishes
+		if (!member_revive(e, m, ev))
+			return fail(ENOMEM);
 		e->deleted--;
-		m->deleted = false;
-		m->last = 0;
-		member_ask(m, ev);
-		return member_insert(e, m) ? 0 : fail(ENOMEM);
+		return 0;
 	}
 	if (m && (m->ours || m->absent))
 		return fail(EEXIST);
@@ -471,6 +487,7 @@ static int modify(struct epset *e, int epfd, int fd, struct epoll_event *ev)
 		if ((m->events | ev->events) & EPOLLEXCLUSIVE)
 			return fail(EINVAL);
 		member_ask(m, ev);
+		marks_heat(e, m);
 		if (e->sleepers > 0)
 			epset_wake(e);
 		return 0;
@@ -513,11 +530,7 @@ static void renumber(struct epset *e, struct conn *c, int fd)
 		struct member *m = e->ours[i];
 		if (m->c != c || m->key != fd)
 			continue;
-		if (e->perch) {
-			perch_ignore(e->perch, m->fd);
-			perch_watch(e->perch, PERCH_SOCKET, fd, fd, MEMBER_HINTS);
-		}
-		m->fd = fd;
+		move(e, m, fd);
 		e->by_fd[fd] = m;
 	}
 }
@@ -527,6 +540,9 @@ int epset_ctl(struct epset *e, int epfd, int op, int fd, struct epoll_event *ev)
 	struct epset *set = epset_get(fd);
 	struct conn *c = conn_get(fd);
 	int r;
+	bool renumbers = c && e->nours > 0 && c->refs > 1 && !member_at(e, fd);
+	if (renumbers)
+		epset_harvest(e);
 	if (files_ours(fd)) {
 		r = fail(EBADF);
 	} else if ((!c && !set) || set == e || (!ev && op != EPOLL_CTL_DEL) || !epset_lock(e)) {
@@ -535,8 +551,8 @@ int epset_ctl(struct epset *e, int epfd, int op, int fd, struct epoll_event *ev)
 		if (e->inherited)
 			epset_adopt(e);
 		if (c && !c->watched)
-			c->watched = true;
-		if (c && !member_at(e, fd))
+			atomic_store_explicit(&c->watched, true, memory_order_relaxed);
+		if (renumbers)
 			renumber(e, c, fd);
 		r = op == EPOLL_CTL_ADD   ? add(e, epfd, fd, c, set, ev)
 		    : op == EPOLL_CTL_MOD ? modify(e, epfd, fd, ev)
@@ -544,12 +560,10 @@ int epset_ctl(struct epset *e, int epfd, int op, int fd, struct epoll_event *ev)
 					  : real.epoll_ctl(epfd, op, fd, ev);
 		epset_unlock(e);
 	}
-	int saved = errno;
 	if (c)
 		conn_put(c);
 	if (set)
 		epset_put(set);
-	errno = saved;
 	return r;
 }
 
@@ -560,11 +574,12 @@ void epset_flush(struct epset *e)
 			e->deleted--;
 			drop(e, e->by_fd[i]);
 		}
-	for (int i = e->nours - 1; i >= 0; i--) {
-		struct conn *c = e->ours[i]->c;
+	marks_gather(e);
+	for (int i = e->nhot - 1; i >= 0; i--) {
+		struct conn *c = e->hot[i]->c;
 		// While another thread is engaging it, its members are ours already.
 		uint32_t state = c ? atomic_load(&c->state) : CONN_ENGAGED;
 		if (state != CONN_ENGAGED && state != CONN_ENGAGING)
-			member_give(e, e->ours[i]);
+			member_give(e, e->hot[i]);
 	}
 }

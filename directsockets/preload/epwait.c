@@ -14,6 +14,7 @@
 #include "conn.h"
 #include "doorbell.h"
 #include "files.h"
+#include "marks.h"
 #include "rendezvous.h"
 #include "sleep.h"
 #include "stream.h"
@@ -27,12 +28,14 @@
 static int scan(struct epset *e, struct epoll_event *evs, int max)
 {
 	int n = 0;
-	unsigned count = (unsigned)e->nours;
+	marks_gather(e);
+	unsigned count = (unsigned)e->nhot;
 	for (unsigned k = 0; k < count && n < max; k++) {
-		struct member *m = e->ours[(e->start + k) % count];
+		struct member *m = e->hot[(e->start + k) % count];
 		uint32_t r = member_due(m, true);
 		if (!r)
 			continue;
+		m->quiet = e->waits;
 		evs[n].events = r;
 		evs[n++].data = m->data;
 		if (m->c)
@@ -62,32 +65,47 @@ static int look_first(struct epset *e, struct epoll_event *evs, int max, bool *n
 		return 0;
 	if (e->last)
 		channel_ran(e->last->channel);
+	marks_chill(e);
 	int n = scan(e, evs, max);
 	*near = e->last && channel_near(e->last->channel);
 	epset_unlock(e);
 	return n;
 }
 
-// hint marks the members that an event of the kernel concerns: of a channel that
-// has ended, or of a socket by one of its descriptors.
+// hint_to notes that an event of the kernel concerns a member.
+static void hint_to(struct epset *e, struct member *m, bool ended, uint32_t news)
+{
+	marks_heat(e, m);
+	atomic_store(&m->c->rx_hint, 1);
+	// Bytes concern who wants to read, an end concerns all, once. What TCP brought
+	// may have been read before we heard of it.
+	uint32_t end = news & (EPOLLRDHUP | EPOLLHUP | EPOLLERR);
+	bool old = m->moved && !ended && m->c->tcp_rx + member_tcp_here(m) == m->tcp_seen;
+	m->kernel |= ended || (news & ~end & m->events && !old) || end & ~m->heard;
+	if (!ended) {
+		m->heard = end;
+		m->moved = false;
+	}
+	m->kernel |= m->events & EPOLLIN && m->c->tcp_rx > m->tcp_seen;
+	// TCP says all anew when our FIN is acknowledged.
+	m->edge |= m->c->tx_shut && !m->c->rx_fin && !m->c->rx_eof && !m->c->dead;
+	m->edge |= m->c->shutdowns != m->shutdowns;
+	m->shutdowns = m->c->shutdowns;
+}
+
+// hint is for the members that an event of the kernel concerns: of a channel that has
+// ended, or of a socket by one of its descriptors.
 static void hint(struct epset *e, const struct channel *ended, int fd, uint32_t news)
 {
+	struct member *by_fd = ended ? NULL : member_at(e, fd);
+	if (by_fd && by_fd->ours && by_fd->c && by_fd->fd == fd && by_fd->c->refs == 1) {
+		hint_to(e, by_fd, false, news);
+		return;
+	}
 	for (int i = 0; i < e->nours; i++) {
 		struct member *m = e->ours[i];
-		if (!m->c || (ended ? m->c->channel != ended : m->fd != fd))
-			continue;
-		atomic_store(&m->c->rx_hint, 1);
-		// Bytes concern who wants to read, an end concerns all, once. What TCP brought
-		// may have been read before we heard of it.
-		uint32_t end = news & (EPOLLRDHUP | EPOLLHUP | EPOLLERR);
-		m->kernel |= ended || (news & ~end & m->events) || end & ~m->heard;
-		if (!ended)
-			m->heard = end;
-		m->kernel |= m->events & EPOLLIN && m->c->tcp_rx > m->tcp_seen;
-		// TCP says all anew when our FIN is acknowledged.
-		m->edge |= m->c->tx_shut && !m->c->rx_fin && !m->c->rx_eof && !m->c->dead;
-		m->edge |= m->c->shutdowns != m->shutdowns;
-		m->shutdowns = m->c->shutdowns;
+		if (m->c && (ended ? m->c->channel == ended : m->fd == fd))
+			hint_to(e, m, ended, news);
 	}
 }
 
@@ -195,8 +213,9 @@ bool epset_peek(struct epset *e)
 	bool due = false;
 	if (e->nours == 0 || !epset_lock(e))
 		return false;
-	for (int i = 0; i < e->nours && !due; i++)
-		due = member_due(e->ours[i], false) != 0;
+	marks_gather(e);
+	for (int i = 0; i < e->nhot && !due; i++)
+		due = member_due(e->hot[i], false) != 0;
 	epset_unlock(e);
 	return due;
 }
@@ -204,8 +223,8 @@ bool epset_peek(struct epset *e)
 static void arm(struct epset *e)
 {
 	epset_flush(e);
-	for (int i = 0; i < e->nours; i++) {
-		struct member *m = e->ours[i];
+	for (int i = 0; i < e->nhot; i++) {
+		struct member *m = e->hot[i];
 		if (!m->c)
 			continue;
 		stream_heed(m->c, m->fd);
@@ -246,10 +265,12 @@ static int doze(struct epset *e, int epfd, struct epoll_event *evs, int max, int
 		errno = EINTR;
 		return -1;
 	}
+	e->heated = false;
 	arm(e);
 	int n = scan(e, evs, max); // the second look
+	bool again = e->heated; // who is hot now has to be armed too
 	epset_unlock(e);
-	int k = n > 0 ? 0 : ask(e, epfd, evs, max, left, mask), saved = errno;
+	int k = n > 0 || again ? 0 : ask(e, epfd, evs, max, left, mask), saved = errno;
 	if (!epset_lock(e))
 		return k;
 	epset_arm_by(e, -1);

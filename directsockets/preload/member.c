@@ -29,9 +29,10 @@
 #include "config.h"
 #include "conn.h"
 #include "doorbell.h"
+#include "marks.h"
 #include "stream.h"
 
-bool member_insert(struct epset *e, struct member *m)
+static bool insert(struct epset *e, struct member *m)
 {
 	if (e->nours == e->ours_cap) {
 		int cap = e->ours_cap ? 2 * e->ours_cap : 16;
@@ -39,21 +40,27 @@ bool member_insert(struct epset *e, struct member *m)
 		if (!grown)
 			return false;
 		e->ours = grown;
+		if (!(grown = realloc(e->hot, sizeof *grown * (size_t)cap)))
+			return false;
+		e->hot = grown;
 		e->ours_cap = cap;
 	}
-	e->ours[e->nours] = m;
-	e->nours++;
+	m->at = e->nours;
+	e->ours[e->nours++] = m;
+	m->hot_at = e->nhot;
+	e->hot[e->nhot++] = m;
+	m->marks = NULL;
+	m->asked = m->cold = false;
+	m->quiet = e->waits;
 	return true;
 }
 
 void member_remove(struct epset *e, struct member *m)
 {
-	for (int i = 0; i < e->nours; i++)
-		if (e->ours[i] == m) {
-			e->ours[i] = e->ours[e->nours - 1];
-			e->nours--;
-			break;
-		}
+	marks_forget(e, m);
+	struct member *last = e->ours[--e->nours];
+	e->ours[m->at] = last;
+	last->at = m->at;
 	if (e->last == m->c)
 		e->last = NULL;
 }
@@ -103,6 +110,15 @@ void epset_wake(struct epset *e)
 	errno = saved;
 }
 
+// rouse: there is one more member that is ours, which nobody who sleeps knows of.
+static void rouse(struct epset *e)
+{
+	if (e->native > 0)
+		kick(e);
+	if (e->sleepers > 0)
+		epset_wake(e);
+}
+
 void epset_arm_by(struct epset *e, int n)
 {
 	bool any = (e->sleepers += n) > 0;
@@ -115,8 +131,8 @@ void epset_arm_by(struct epset *e, int n)
 		else
 			doorbell_disarm(l->ch, l->w);
 	}
-	for (int i = 0; i < e->nours; i++) {
-		struct member *m = e->ours[i];
+	for (int i = 0; i < e->nhot; i++) { // who waits for room is hot
+		struct member *m = e->hot[i];
 		if (m->set && epset_lock(m->set)) {
 			epset_arm_by(m->set, n);
 			if (n < 0 && m->set->sleepers > 0)
@@ -236,7 +252,7 @@ HINT bool member_own(struct epset *e, struct member *m, bool from_kernel)
 {
 	// After ADD the first EPOLLOUT is news whenever it comes.
 	bool due = !from_kernel || (m->events & EPOLLET && m->events & EPOLLOUT && edge_due(e, m));
-	if (!member_insert(e, m))
+	if (!insert(e, m))
 		return false;
 	if (m->set && !join_set(e, m)) {
 		int saved = errno;
@@ -259,10 +275,18 @@ HINT bool member_own(struct epset *e, struct member *m, bool from_kernel)
 	m->edge = !from_kernel;
 	if (from_kernel)
 		real.epoll_ctl(e->epfd, EPOLL_CTL_DEL, m->fd, NULL);
-	if (e->native > 0)
-		kick(e);
-	if (e->sleepers > 0)
-		epset_wake(e);
+	rouse(e);
+	return true;
+}
+
+bool member_revive(struct epset *e, struct member *m, const struct epoll_event *ev)
+{
+	if (!insert(e, m))
+		return false;
+	m->deleted = false;
+	m->last = 0;
+	member_ask(m, ev);
+	rouse(e);
 	return true;
 }
 
@@ -338,8 +362,7 @@ static uint32_t set_due(struct member *m, bool take)
 	return ready && (fresh || !(m->events & EPOLLET)) ? EPOLLIN & m->events : 0;
 }
 
-// tcp_here counts the bytes that the kernel holds.
-static uint32_t tcp_here(const struct member *m)
+uint32_t member_tcp_here(const struct member *m)
 {
 	int n = 0;
 	return real.ioctl(m->fd, FIONREAD, &n) == 0 && n > 0 ? (uint32_t)n : 0;
@@ -362,7 +385,7 @@ HINT uint32_t member_due(struct member *m, bool take)
 	// What came concerns only who wants to read, as in the kernel.
 	bool fresh = lane_news(&c->rx, &at, &turns) && want & (EPOLLIN | EPOLLPRI);
 	// What TCP brings behind BACK is news before the lane has been read up to there.
-	fresh |= m->edge || (m->kernel && (c->rx_mode == MODE_TCP || tcp_here(m)));
+	fresh |= m->edge || (m->kernel && (c->rx_mode == MODE_TCP || member_tcp_here(m)));
 	uint32_t starved = c->starved, r = stream_ready(c, m->fd, want);
 	bool room = r & EPOLLOUT && starved != m->starved;
 	// In LANE mode the kernel repeats what SHUTDOWN or ABORT said before.
@@ -373,7 +396,7 @@ HINT uint32_t member_due(struct member *m, bool take)
 		m->edge = m->kernel = false;
 		m->seen = at;
 		m->turns = turns;
-		m->tcp_seen = c->tcp_rx + (c->rx_mode == MODE_TCP ? tcp_here(m) : 0);
+		m->tcp_seen = c->tcp_rx + (c->rx_mode == MODE_TCP ? member_tcp_here(m) : 0);
 		if (room)
 			m->starved = starved;
 		if (r && fresh)

@@ -23,6 +23,7 @@ struct member {
 	bool disabled; // one-shot, fired
 	bool edge;     // the program asked anew
 	bool kernel;   // the kernel had something
+	bool moved;    // the perch watches it by another descriptor: its first event may be no news
 	uint32_t last; // what was reported last
 	bool starving; // the peer was asked to ring when there is room
 	uint64_t seen; // slots up to here have been reported
@@ -31,6 +32,11 @@ struct member {
 	uint32_t starved;
 	uint32_t shutdowns;
 	uint32_t heard; // of an end, from the kernel
+	int at, hot_at; // in ours and hot
+	struct marks *marks; // it asks for these (marks.c)
+	bool asked;          // and none has come since
+	bool cold;           // not in hot
+	unsigned quiet;      // since this wait
 };
 
 // Guarded by lock unless atomic.
@@ -47,6 +53,11 @@ struct epset {
 	struct member **ours;
 	_Atomic int nours;
 	int ours_cap;
+	struct member **hot; // of ours, those that are looked at each time
+	int nhot;
+	struct marks *marks;
+	unsigned waits, chilling;
+	bool heated; // some have become hot again
 	int deleted; // members
 
 	struct perch *_Atomic perch; // from the first member that is ours
@@ -74,6 +85,10 @@ static inline struct member *member_at(struct epset *e, int fd) { return fd >= 0
 
 #define MEMBER_HINTS (EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLPRI | EPOLLET)
 
+// member_revive: one that was ours is added again before its DEL was done; all is as
+// it was but the program's wishes. False: no room.
+bool member_revive(struct epset *e, struct member *m, const struct epoll_event *ev);
+
 // member_own makes a member ours; its connection is engaged or being so, or it is
 // a set. from_kernel: the kernel's set has had it. False and errno: no room.
 bool member_own(struct epset *e, struct member *m, bool from_kernel);
@@ -82,7 +97,6 @@ void member_give(struct epset *e, struct member *m);
 
 // Parts of these: the list of ours; the perch; for a set, leaving the perch; for
 // a lane, that the peer rings us.
-bool member_insert(struct epset *e, struct member *m);
 void member_remove(struct epset *e, struct member *m);
 void member_join(struct epset *e, struct member *m);
 void member_part(struct epset *e, struct member *m);
@@ -93,6 +107,9 @@ void member_ask(struct member *m, const struct epoll_event *ev);
 
 // member_due is what to report of one of ours now; with take it is reported.
 uint32_t member_due(struct member *m, bool take);
+
+// member_tcp_here counts the bytes of a connection that the kernel holds.
+uint32_t member_tcp_here(const struct member *m);
 
 // epset_adopt makes a set that was inherited by fork usable here.
 void epset_adopt(struct epset *e);

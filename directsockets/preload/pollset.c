@@ -10,8 +10,8 @@
 // A set of the program among the descriptors is ready if the kernel's set is or
 // something of its own is. While it is slept on, its perch is in its place.
 //
-// While an unengaged connection is polled natively it counts as one that
-// somebody sleeps on, so that nobody engages it meanwhile.
+// An unengaged connection has a user while it is polled natively, so that nobody
+// engages it meanwhile.
 #include "real.h"
 
 #include "pollset.h"
@@ -25,6 +25,8 @@
 #include "conn.h"
 #include "doorbell.h"
 #include "epset.h"
+#include "member.h"
+#include "nap.h"
 #include "perch.h"
 #include "sleep.h"
 #include "stream.h"
@@ -50,6 +52,7 @@ struct pollset {
 	struct entry *entry;
 	nfds_t n;
 	bool others; // some are for the kernel
+	bool asleep; // armed
 	struct perch *perch;
 	bool poor; // nobody can ring us for some: sleep for 1 ms at most
 };
@@ -167,6 +170,32 @@ static void disarm(struct pollset *p)
 	}
 }
 
+// keep holds what is polled once more, or no longer.
+static void keep(struct pollset *p, int by)
+{
+	for (nfds_t i = 0; i < p->n; i++) {
+		struct entry *e = &p->entry[i];
+		if (e->set)
+			by > 0 ? (void)atomic_fetch_add(&e->set->users, 1) : epset_put(e->set);
+		if (e->c)
+			by > 0 ? (void)atomic_fetch_add(&e->c->users, 1) : conn_put(e->c);
+	}
+}
+
+static void hold(void *call, int by)
+{
+	struct pollset *p = call;
+	if (by > 0) {
+		keep(p, by);
+		if (p->asleep)
+			arm(p);
+	} else {
+		if (p->asleep)
+			disarm(p);
+		keep(p, by);
+	}
+}
+
 // asleep really sleeps: the result of ppoll on everything, not yet evaluated.
 static int asleep(struct pollset *p, int64_t left, const sigset_t *mask)
 {
@@ -198,8 +227,10 @@ static int asleep(struct pollset *p, int64_t left, const sigset_t *mask)
 	if (p->poor && (left < 0 || left > 1000000))
 		left = 1000000;
 	struct timespec t = {left / 1000000000, left % 1000000000};
-	int r = real.ppoll(p->work, p->n + 1, left < 0 ? NULL : &t, mask);
+	p->asleep = true;
+	int r = nap_poll(p->work, p->n + 1, left < 0 ? NULL : &t, mask, hold, p);
 	int saved = errno;
+	p->asleep = false;
 	if (r > 0 && p->work[p->n].revents)
 		perch_harvest(p->perch);
 	for (nfds_t i = 0; i < p->n && r > 0; i++) {
@@ -343,18 +374,10 @@ int pollset_wait(struct pollfd *fds, nfds_t n, int64_t timeout, const sigset_t *
 			fds[i].revents = 0;
 		r = run(&p, timeout, mask);
 	} else {
-		r = real.ppoll(fds, n, timeout < 0 ? NULL : &t, mask);
+		r = nap_poll(fds, n, timeout < 0 ? NULL : &t, mask, hold, &p);
 	}
 	int saved = errno;
-	for (nfds_t i = 0; i < n; i++) {
-		if (p.entry[i].set)
-			epset_put(p.entry[i].set);
-		if (p.entry[i].c) {
-			if (!p.entry[i].engaged)
-				conn_native_end(p.entry[i].c);
-			conn_put(p.entry[i].c);
-		}
-	}
+	keep(&p, -1);
 	free(heap);
 	errno = saved;
 	return r;
