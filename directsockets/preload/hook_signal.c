@@ -16,7 +16,9 @@
 #include <errno.h>
 #include <string.h>
 
+#include "nap.h"
 #include "sleep.h"
+#include "zcopy.h"
 
 typedef void handler(int, siginfo_t *, void *);
 
@@ -35,6 +37,7 @@ static void count(int signo, siginfo_t *info, void *context)
 	sleep_signals++;
 	if (!installed[signo].restarts)
 		sleep_breaks++;
+	zcopy_end();
 	installed[signo].run(signo, info, context);
 }
 
@@ -111,3 +114,18 @@ EXPORT int siginterrupt(int signo, int on)
 	}
 	return sigaction(signo, &a, NULL);
 }
+
+// A handler that does not return leaves the call that it interrupted.
+#define JUMP(name) \
+	EXPORT __attribute__((noreturn)) void name(struct __jmp_buf_tag to[1], int value) \
+	{ \
+		HOOK(); \
+		nap_give_up(); \
+		real.name(to, value); \
+		__builtin_unreachable(); \
+	}
+JUMP(longjmp)
+JUMP(_longjmp)
+JUMP(siglongjmp)
+__attribute__((noreturn)) void __longjmp_chk(struct __jmp_buf_tag to[1], int value);
+JUMP(__longjmp_chk)

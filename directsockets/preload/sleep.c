@@ -23,7 +23,9 @@
 #include "channel.h"
 #include "clock.h"
 #include "config.h"
+#include "conn.h"
 #include "doorbell.h"
+#include "nap.h"
 #include "perch.h"
 #include "receive.h"
 #include "stream.h"
@@ -70,6 +72,43 @@ static bool spin(const struct sleep *of, struct conn *c, uint32_t want)
 	return found;
 }
 
+// What a call holds while it sleeps.
+struct bed {
+	struct conn *c;
+	_Atomic uint64_t *mask;
+	struct perch *perch;
+	int line; // -1: nobody can ring us
+};
+
+static void lie_down(const struct bed *b)
+{
+	if (b->line < 0)
+		return;
+	doorbell_watch(b->mask, b->perch->line[b->line].w);
+	perch_arm(b->perch, b->line);
+}
+
+static void get_up(const struct bed *b)
+{
+	if (b->line < 0)
+		return;
+	perch_disarm(b->perch, b->line);
+	if (!b->perch->line[b->line].armed)
+		doorbell_unwatch(b->c->channel, b->mask, b->perch->line[b->line].w);
+}
+
+static void hold(void *bed, int by)
+{
+	struct bed *b = bed;
+	if (by > 0) {
+		atomic_fetch_add(&b->c->users, 1);
+		lie_down(b);
+	} else {
+		get_up(b);
+		conn_put(b->c);
+	}
+}
+
 int sleep_on(struct sleep *s, struct conn *c, int fd, uint32_t want)
 {
 	struct channel *ch = c->channel;
@@ -79,14 +118,11 @@ int sleep_on(struct sleep *s, struct conn *c, int fd, uint32_t want)
 		return 0;
 	if (interrupted(s))
 		return EINTR;
-	_Atomic uint64_t *mask = in ? &c->own->rx_waiters : &c->own->tx_waiters;
-	struct perch *perch = perch_mine();
-	int line = perch ? perch_line(perch, ch) : -1;
-	struct pollfd p[2] = {{fd, 0, 0}, {line >= 0 ? perch->epfd : -1, POLLIN, 0}};
-	if (line >= 0) {
-		doorbell_watch(mask, perch->line[line].w);
-		perch_arm(perch, line);
-	}
+	struct bed bed = {c, in ? &c->own->rx_waiters : &c->own->tx_waiters, perch_mine(), -1};
+	if (bed.perch)
+		bed.line = perch_line(bed.perch, ch);
+	struct pollfd p[2] = {{fd, 0, 0}, {bed.line >= 0 ? bed.perch->epfd : -1, POLLIN, 0}};
+	lie_down(&bed);
 	if (in)
 		p[0].events = c->rx_mode == MODE_TCP ? POLLIN : c->rx_fin ? 0 : POLLIN | POLLRDHUP;
 	else
@@ -95,7 +131,7 @@ int sleep_on(struct sleep *s, struct conn *c, int fd, uint32_t want)
 	stream_heed(c, fd);
 	if (!ready(c, want)) {
 		struct timespec t, *timeout = NULL;
-		uint64_t ns = line < 0 ? 1000000 : ~0ull; // nobody can ring us
+		uint64_t ns = bed.line < 0 ? 1000000 : ~0ull; // nobody can ring us
 		if (s->deadline) {
 			uint64_t now = clock_ns();
 			uint64_t left = s->deadline > now ? s->deadline - now : 0;
@@ -106,19 +142,15 @@ int sleep_on(struct sleep *s, struct conn *c, int fd, uint32_t want)
 			t = (struct timespec){(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
 			timeout = &t;
 		}
-		int n = real.ppoll(p, 2, timeout, NULL);
+		int n = nap_poll(p, 2, timeout, NULL, hold, &bed);
 		if (n < 0 && errno == EINTR)
 			result = interrupted(s) ? EINTR : 0;
 		else if (n == 0 && s->deadline && clock_ns() >= s->deadline)
 			result = EAGAIN;
 	}
-	if (line >= 0) {
-		if (p[1].revents)
-			perch_harvest(perch);
-		perch_disarm(perch, line);
-		if (!perch->line[line].armed)
-			doorbell_unwatch(ch, mask, perch->line[line].w);
-	}
+	if (p[1].revents)
+		perch_harvest(bed.perch);
+	get_up(&bed);
 	if (p[0].revents & ~POLLOUT)
 		atomic_store(&c->rx_hint, 1);
 	if (atomic_load(&ch->live) != 1)

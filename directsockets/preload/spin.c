@@ -37,11 +37,13 @@ static _Atomic uint32_t wasted;
 static _Atomic uint64_t throttled = ~0ull; // the last count seen
 static _Atomic uint64_t paused_until;
 
-// text reads a small file of the cgroup, or of one of its parents.
+#define TOP "/sys/fs/cgroup"
+
+// text reads a small file of a cgroup.
 static bool text(const char *group, const char *name, char *to, size_t n)
 {
 	char path[512];
-	snprintf(path, sizeof path, "/sys/fs/cgroup%s/%s", group, name);
+	snprintf(path, sizeof path, "%s/%s", group, name);
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	ssize_t got = fd < 0 ? -1 : real.read(fd, to, n - 1);
 	if (fd >= 0)
@@ -50,19 +52,44 @@ static bool text(const char *group, const char *name, char *to, size_t n)
 	return got > 0;
 }
 
-// group is the path of our cgroup (version 2), "" for the topmost.
+// group is the directory of our cgroup with the controller of CPU time: that of version 1 if
+// that has it ("4:cpu,cpuacct:/a/b"), else of version 2 ("0::/a/b").
 static void group(char *to, size_t n)
 {
-	char all[1024];
-	int fd = open("/proc/self/cgroup", O_RDONLY | O_CLOEXEC);
-	ssize_t got = fd < 0 ? -1 : real.read(fd, all, sizeof all - 1);
-	if (fd >= 0)
-		real.close(fd);
-	all[got > 0 ? got : 0] = 0;
-	char *line = strstr(all, "0::/");
-	snprintf(to, n, "%.*s", line ? (int)strcspn(line + 3, "\n") : 0, line ? line + 3 : "");
-	if (!strcmp(to, "/"))
-		to[0] = 0;
+	char all[4096], *next;
+	snprintf(to, n, TOP);
+	text("/proc/self", "cgroup", all, sizeof all);
+	for (char *line = all; *line; line = next) {
+		next = line + strcspn(line, "\n");
+		if (*next)
+			*next++ = 0;
+		char *kind = strchr(line, ':'), *path = kind ? strchr(kind + 1, ':') : NULL;
+		if (!path)
+			continue;
+		*path++ = 0;
+		if (!kind[1])
+			snprintf(to, n, TOP "%s", path);
+		else if (!strcmp(kind + 1, "cpu") || !strncmp(kind + 1, "cpu,", 4)) {
+			char first[256], some[64];
+			snprintf(first, sizeof first, TOP "/cpu%s", path);
+			if (!text(first, "cpu.stat", some, sizeof some))
+				continue; // not mounted
+			snprintf(to, n, "%s", first);
+			break;
+		}
+	}
+	for (size_t end = strlen(to); end > 0 && to[end - 1] == '/'; end--)
+		to[end - 1] = 0;
+}
+
+// quota says how much CPU time a cgroup has in how much time.
+static bool quota(const char *group, unsigned long *of, unsigned long *each)
+{
+	char first[64], second[64];
+	if (text(group, "cpu.max", first, sizeof first))
+		return sscanf(first, "%lu %lu", of, each) == 2; // not of "max 100000"
+	return text(group, "cpu.cfs_quota_us", first, sizeof first) && text(group, "cpu.cfs_period_us", second, sizeof second) &&
+	       first[0] != '-' && sscanf(first, "%lu", of) == 1 && sscanf(second, "%lu", each) == 1; // -1: none
 }
 
 // scarce: less than two CPUs are ours.
@@ -70,17 +97,12 @@ static bool scarce(void)
 {
 	if (sysconf(_SC_NPROCESSORS_ONLN) < 2)
 		return true;
-	char path[256], max[64];
-	group(path, sizeof path);
-	for (;;) {
-		unsigned long quota, period;
-		if (text(path, "cpu.max", max, sizeof max) && sscanf(max, "%lu %lu", &quota, &period) == 2 && quota < 2 * period)
+	char path[256];
+	unsigned long of, each;
+	for (group(path, sizeof path); strlen(path) >= strlen(TOP); *strrchr(path, '/') = 0)
+		if (quota(path, &of, &each) && of < 2 * each)
 			return true;
-		char *slash = strrchr(path, '/');
-		if (!slash)
-			return false;
-		*slash = 0;
-	}
+	return false;
 }
 
 // throttling: the count of periods in which the cgroup had to wait has grown.

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Theory of Operation
+//
+// A thread that sleeps in a call of ours can be cancelled, and a signal handler can
+// leave the call by longjmp. Nobody then puts what the call holds, and a connection
+// that is closed would wait for its end for ever. So each thread has a list of its
+// sleeping calls, the innermost first: more than one if handlers sleep. Cancellation
+// and longjmp (hook_signal.c) give them up while their frames are still there.
+//
+// A handler may also jump to a place of its own, which cannot be told from leaving.
+// Then the call below finds itself taken from the list when it wakes, and holds again
+// what it held: too late only if all was closed and used anew meanwhile.
+//
+// No lock is held while a call sleeps, and nowhere else do calls wait.
+#include "real.h"
+
+#include "nap.h"
+
+#include <pthread.h>
+
+#include "zcopy.h"
+
+struct nap {
+	struct nap *outer;
+	void (*hold)(void *call, int by);
+	void *call;
+};
+
+static __thread struct nap *innermost __attribute__((tls_model("initial-exec")));
+
+void nap_give_up(void)
+{
+	struct nap *all = innermost;
+	innermost = NULL;
+	zcopy_end(); // while what it is of is held
+	for (; all; all = all->outer)
+		all->hold(all->call, -1);
+}
+
+static void cancelled(void *unused)
+{
+	(void)unused;
+	nap_give_up();
+}
+
+int nap_poll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, const sigset_t *mask,
+	     void (*hold)(void *call, int by), void *call)
+{
+	struct nap nap = {innermost, hold, call};
+	int r;
+	innermost = &nap;
+	pthread_cleanup_push(cancelled, NULL);
+	r = real.ppoll(fds, n, timeout, mask);
+	pthread_cleanup_pop(0);
+	if (innermost != &nap)
+		hold(call, +1);
+	innermost = nap.outer;
+	return r;
+}
