@@ -3,14 +3,14 @@
 // Theory of Operation
 //
 //	NEW ─connect/accept─► COUNTING ─threshold─► (rendezvous.c) ─► ATTACHED
-//	ATTACHED ──nobody of the family sleeps natively on it──► ENGAGED
+//	ATTACHED ──no other call of the family is on it──► ENGAGED
 //	any ──reason──► OFF          any ──last close──► CLOSED ──► FREE
 //
-// A native call (one that may sleep in the kernel on this socket, or moves TCP
-// bytes) raises `native` first and then looks at the state; engaging sets
-// ENGAGING first and then looks at `native`. Both are sequentially consistent,
-// so at least one sees the other: either the native call turns into a lane
-// call, which waits for the locks, or engaging gives up and tries later.
+// A call, which may sleep in the kernel on this socket or move TCP bytes, raises
+// `users` first and then looks at the state; engaging sets ENGAGING first and then
+// looks at `users`. Both are sequentially consistent, so at least one sees the
+// other: either the call turns into a lane call, which waits for the locks, or
+// engaging gives up and tries later.
 //
 // While it holds both locks, engaging also compares our count of stream bytes
 // with the kernel's: bytes that moved through a call without a hook (stdio,
@@ -63,14 +63,14 @@ struct conn *conn_new(int fd, enum conn_state state, bool nonblock)
 	struct conn *c = family_conn_new();
 	if (!c)
 		return NULL;
-	c->nonblock = nonblock;
+	atomic_init(&c->nonblock, nonblock);
 	if (conn_never != REASON_NONE) {
 		c->reason = conn_never;
 		state = CONN_OFF;
 	}
 	if (files_conn(fd))
 		lost(fd);
-	atomic_store(&c->state, state);
+	atomic_store_explicit(&c->state, state, memory_order_relaxed); // entering it in the table publishes it
 	files_set_conn(fd, c);
 	return c;
 }
@@ -84,6 +84,7 @@ void conn_leave_lane(struct conn *c)
 		return;
 	c->own = NULL;
 	channel_brought(ch);
+	pool_left(&ch->pool, c->lane);
 	atomic_store(&own->generation, 0);
 	if ((c->lane & 1) == (ch->inviter ? 0u : 1u))
 		channel_unpick(ch, c->lane);
@@ -99,18 +100,17 @@ static void finish(struct conn *c, int fd);
 
 void conn_reap(struct conn *c)
 {
-	int kept = c->kept;
+	int kept = c->kept, saved = errno;
 	if (kept && c->users == 0 && atomic_exchange(&c->kept, 0) == kept) {
-		int saved = errno;
 		finish(c, kept);
 		files_close(kept);
 		atomic_fetch_sub(&c->refs, 1);
-		errno = saved;
 	}
-	if (c->refs != 0 || c->users != 0)
-		return;
-	conn_leave_lane(c);
-	family_conn_free(c);
+	if (c->refs == 0 && c->users == 0) {
+		conn_leave_lane(c);
+		family_conn_free(c);
+	}
+	errno = saved;
 }
 
 // counted_now: the kernel has passed on just the bytes that we have counted.
@@ -224,7 +224,7 @@ void conn_try_engage(struct conn *c, int fd)
 	bool alone = false; // the peer has waited too long for our answer, and left the lane
 	if (atomic_compare_exchange_strong(&c->state, &is, CONN_ENGAGING)) {
 		enum reason why = REASON_NONE;
-		if (atomic_load(&c->native) != 0 || !established(fd)) {
+		if (atomic_load(&c->users) != 1 || !established(fd)) {
 			atomic_store(&c->state, CONN_ATTACHED);
 		} else if (atomic_load(&c->channel->live) != 1) {
 			leave_attached(c, fd, CONN_OFF, REASON_PEER_GONE);
@@ -269,18 +269,18 @@ bool conn_decided(struct conn *c)
 
 bool conn_enter(struct conn *c, int fd)
 {
-	uint32_t state = atomic_load_explicit(&c->state, memory_order_acquire);
+	uint32_t state = atomic_load(&c->state);
 	if (state == CONN_ENGAGED)
 		return true;
-	if (state == CONN_OFF || state == CONN_LISTENER) {
-		atomic_fetch_add_explicit(&c->native, 1, memory_order_relaxed);
+	if (state == CONN_OFF || state == CONN_LISTENER)
 		return false;
-	}
-	atomic_fetch_add_explicit(&c->calls, 1, memory_order_relaxed);
+	// Of two threads that count at once one may be missed: it only says how busy it is.
+	uint32_t calls = atomic_load_explicit(&c->calls, memory_order_relaxed) + 1;
+	atomic_store_explicit(&c->calls, calls, memory_order_relaxed);
 	switch (state) {
 	case CONN_COUNTING:
-		if (c->calls < config.calls && c->tcp_rx + c->tcp_tx < config.bytes)
-			break;
+		if (calls < config.calls && c->tcp_rx + c->tcp_tx < config.bytes)
+			return false;
 		// fall through
 	case CONN_OFFERED:
 	case CONN_ATTACHING:
@@ -289,12 +289,7 @@ bool conn_enter(struct conn *c, int fd)
 	}
 	if (c->state == CONN_ATTACHED)
 		conn_try_engage(c, fd);
-	atomic_fetch_add(&c->native, 1);
-	state = atomic_load(&c->state);
-	if (state != CONN_ENGAGING && state != CONN_ENGAGED)
-		return false;
-	atomic_fetch_sub(&c->native, 1);
-	return conn_decided(c) || conn_enter(c, fd);
+	return conn_decided(c);
 }
 
 void conn_dup(int from, int to)
@@ -430,6 +425,7 @@ void conn_options(struct conn *c, int fd, int option)
 		c->rcvlowat = (uint32_t)low;
 		if (conn_engaged(c))
 			kernel_lowat(c, fd, 1);
+		conn_stir(c);
 	}
 	n = sizeof l;
 	if ((all || option == SO_LINGER) && real.getsockopt(fd, SOL_SOCKET, SO_LINGER, &l, &n) == 0)
@@ -454,9 +450,10 @@ void conn_reset(struct conn *c, int fd, enum reason why)
 	else
 		real.connect(fd, &none, sizeof none); // sends RST at once
 	real.getsockopt(fd, SOL_SOCKET, SO_ERROR, &e, &n); // ours counts
+	conn_stir(c);
 	if (c->channel && c->peer) {
-		doorbell_ring(c->channel, &c->peer->rx_waiters);
-		doorbell_ring(c->channel, &c->peer->tx_waiters);
+		doorbell_ring(c, &c->peer->rx_waiters);
+		doorbell_ring(c, &c->peer->tx_waiters);
 	}
 	config_log("connection %llu reset: %s", (unsigned long long)c->ino, reason_names[why]);
 	errno = saved;

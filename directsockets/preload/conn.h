@@ -16,7 +16,7 @@ extern _Atomic enum reason conn_never; // why new connections stay on TCP, REASO
 
 void conn_reap(struct conn *c);
 
-// conn_put ends a use that conn_get began.
+// conn_put ends a use that conn_get began. errno stays.
 static inline void conn_put(struct conn *c)
 {
 	if (atomic_fetch_sub_explicit(&c->users, 1, memory_order_acq_rel) == 1 &&
@@ -24,34 +24,37 @@ static inline void conn_put(struct conn *c)
 		conn_reap(c);
 }
 
+// conn_stir tells the set that has asked for marks of what the peer has not posted and
+// the kernel does not tell. After the change.
+static inline void conn_stir(struct conn *c)
+{
+	if (atomic_load(&c->asker) && !atomic_exchange(&c->stirred, true))
+		atomic_fetch_add(&c->channel->stirs, 1);
+}
+
 // conn_fd is the descriptor to use in a call that began with fd: another thread may
 // have closed that one meanwhile, which does not end the call.
 static inline int conn_fd(const struct conn *c, int fd) { return c->kept ? c->kept : fd; }
 
-// conn_get returns the connection of a descriptor, or NULL, and keeps it from
-// being freed until conn_put.
+// conn_get returns the connection of a descriptor, or NULL. Until conn_put it is
+// neither freed nor moved to lanes by others.
 static inline struct conn *conn_get(int fd)
 {
 	for (;;) {
 		struct conn *c = files_conn(fd);
 		if (!c)
 			return NULL;
-		atomic_fetch_add_explicit(&c->users, 1, memory_order_acq_rel);
+		atomic_fetch_add(&c->users, 1);
 		if (files_conn(fd) == c)
 			return c;
 		conn_put(c);
 	}
 }
 
-// conn_enter is run first in each call on a connection: it counts, and moves
-// the connection on when its time has come. True: the call goes to stream.c;
-// false: it goes to the kernel, between conn_enter and conn_native_end.
+// conn_enter is run first in each call on a connection, between conn_get and
+// conn_put: it counts, and moves the connection on when its time has come. True: the
+// call goes to stream.c; false: to the kernel.
 bool conn_enter(struct conn *c, int fd);
-
-static inline void conn_native_end(struct conn *c)
-{
-	atomic_fetch_sub_explicit(&c->native, 1, memory_order_acq_rel);
-}
 
 static inline bool conn_engaged(const struct conn *c)
 {
@@ -61,8 +64,8 @@ static inline bool conn_engaged(const struct conn *c)
 // conn_decided is conn_engaged, after another thread that is engaging it has decided.
 bool conn_decided(struct conn *c);
 
-// conn_try_engage moves an attached connection to lanes if nobody sleeps on it
-// in the kernel.
+// conn_try_engage moves an attached connection to lanes if the caller is the only one
+// of its users: another might sleep on it in the kernel.
 void conn_try_engage(struct conn *c, int fd);
 
 // conn_new tracks a descriptor; it is quietly not tracked when there is no room.

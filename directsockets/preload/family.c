@@ -37,7 +37,7 @@ struct tables {
 
 static struct tables *tables;
 static int memory = -1;
-static _Atomic uint32_t next_conn;
+static _Atomic uint32_t next_conn; // where a free one may be; a hint
 static _Atomic int failed;
 static _Atomic uint32_t serials;
 
@@ -93,16 +93,18 @@ struct conn *family_conn_new(void)
 		return NULL;
 	struct tables *t = tables;
 	// Lowest free first keeps the touched part of the table small.
-	for (uint32_t k = 0, i = atomic_load(&next_conn); k < FAMILY_CONNS; k++, i++) {
+	for (uint32_t k = 0, i = atomic_load_explicit(&next_conn, memory_order_relaxed); k < FAMILY_CONNS; k++, i++) {
 		struct conn *c = &t->conns[i % FAMILY_CONNS];
 		uint32_t is = CONN_FREE;
 		if (atomic_load_explicit(&c->state, memory_order_relaxed) == CONN_FREE &&
 		    atomic_compare_exchange_strong(&c->state, &is, CONN_NEW)) {
 			memset((char *)c + offsetof(struct conn, reason), 0, sizeof *c - offsetof(struct conn, reason));
-			c->refs = c->procs = 1;
-			c->rcvlowat = 1;
-			c->linger_s = -1;
-			atomic_store(&next_conn, i + 1);
+			// Nobody else knows it yet: no order is needed.
+			atomic_init(&c->refs, 1);
+			atomic_init(&c->procs, 1);
+			atomic_init(&c->rcvlowat, 1);
+			atomic_init(&c->linger_s, -1);
+			atomic_store_explicit(&next_conn, i + 1, memory_order_relaxed);
 			return c;
 		}
 	}
@@ -117,8 +119,8 @@ void family_conn_free(struct conn *c)
 		return;
 	if (t && c >= t->conns && c < t->conns + FAMILY_CONNS) {
 		uint32_t i = (uint32_t)(c - t->conns);
-		if (i < atomic_load(&next_conn))
-			atomic_store(&next_conn, i);
+		if (i < atomic_load_explicit(&next_conn, memory_order_relaxed))
+			atomic_store_explicit(&next_conn, i, memory_order_relaxed);
 	}
 }
 
@@ -130,9 +132,9 @@ struct channel *family_channel_new(void)
 		struct channel *ch = &tables->channels[i];
 		uint32_t is = 0;
 		if (atomic_compare_exchange_strong(&ch->live, &is, 2)) {
-			memset((char *)ch + sizeof ch->live, 0, sizeof *ch - sizeof ch->live);
+			memset((char *)ch + sizeof ch->live, 0, offsetof(struct channel, pool) - sizeof ch->live);
 			lock_init(&ch->ctl_lock);
-			ch->ctl = -1;
+			ch->ctl = ch->process = -1;
 			ch->owner = process_id();
 			ch->serial = atomic_fetch_add(&serials, 1) + 1;
 			for (int w = 0; w < LANE_WAITERS; w++)
@@ -158,6 +160,16 @@ struct channel *family_channel_next(struct channel *after)
 				return ch;
 	}
 	return NULL;
+}
+
+uint64_t family_spent(void)
+{
+	uint64_t all = 0;
+	for (struct tables *t = tables; t; t = t->parent)
+		for (int i = 0; i < FAMILY_CHANNELS; i++)
+			if (t->channels[i].live)
+				all += t->channels[i].pool.spent;
+	return all;
 }
 
 struct channel *family_channel_dead(void)

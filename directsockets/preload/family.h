@@ -105,13 +105,17 @@ struct channel {
 	uint32_t owner;  // process_id of the process that made it
 	_Atomic uint32_t serial; // tells it from an earlier channel in this place; 0: none
 	uint32_t uid;
-	uint32_t pid; // of the peer as the kernel told; for showing only
+	uint32_t pid; // of the peer as the kernel told; what is done with it is in zcopy.c
+	int process;  // the same process as a pidfd, or -1
+	_Atomic uint32_t zcopy; // enum zcopy_verdict
 	char name[64]; // of the peer process' listener
 	_Atomic uint32_t generation;
-	_Atomic uint32_t busy[4096 / 32]; // lanes we picked and have not given back
-	_Atomic uint32_t touched[4096 / 32]; // lanes whose memory has been counted
+	_Atomic uint32_t busy[LANE_MOST / 32]; // lanes we picked and have not given back
+	_Atomic uint32_t touched[LANE_MOST / 32]; // lanes whose memory has been counted
 	_Atomic uint32_t lanes_used;
+	_Atomic uint32_t stirs; // by conn_stir
 	_Atomic uint32_t why; // it ended: enum reason
+	struct lane_pool pool; // last: it is large, and cleaned by pool_end
 };
 
 enum mode { MODE_TCP = 0, MODE_LANE = 1 };
@@ -119,11 +123,10 @@ enum mode { MODE_TCP = 0, MODE_LANE = 1 };
 // A connection: what dup'd descriptors, threads and forked children share.
 struct conn {
 	_Atomic uint32_t state;
-	_Atomic uint32_t users;  // calls inside the library now; survives reuse
+	_Atomic uint32_t users;  // calls on it now, also those asleep in the kernel; survives reuse
 	_Atomic uint32_t reason;
 	_Atomic uint32_t refs;   // descriptors in all processes of the family
 	_Atomic uint32_t procs;  // processes that hold one
-	_Atomic uint32_t native; // calls that may sleep in the kernel on it now
 	_Atomic int error;       // to be reported once, as SO_ERROR would
 	_Atomic uint32_t calls;
 	_Atomic uint64_t tcp_rx, tcp_tx; // stream bytes that crossed TCP
@@ -180,7 +183,11 @@ struct conn {
 	_Atomic bool tx_shut, tx_off;
 	uint64_t tx_heard;        // lane_rx bytes at the last write
 	_Atomic uint32_t starved; // times a write found no room
+	_Atomic uint64_t marked; // how often the peer had asked for a mark when we made one
 	struct spin tx_spin;
+
+	_Atomic uint64_t asker; // the set that has asked for marks, 0: none
+	_Atomic bool stirred;
 
 	_Atomic uint64_t asked; // clock_ticks when the kernel was last asked about an end
 };
@@ -194,10 +201,12 @@ bool family_init(void);
 void family_child(void);
 
 struct conn *family_conn_new(void);       // NULL when there is no room
-void family_conn_free(struct conn *c);    // once refs, users and native are 0
+void family_conn_free(struct conn *c);    // once refs and users are 0
 struct channel *family_channel_new(void); // likewise
 // family_channels walks over the live channels that this process can use.
 struct channel *family_channel_next(struct channel *after);
+// family_spent is what the budget has granted to all channels of the family.
+uint64_t family_spent(void);
 // family_channel_dead finds one of this process that is dead and unused.
 struct channel *family_channel_dead(void);
 

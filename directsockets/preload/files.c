@@ -19,7 +19,7 @@ static void enter(int fd, uintptr_t v, _Atomic int *end)
 {
 	if ((unsigned)fd >= FILES_MAX)
 		return;
-	files_table[fd] = v;
+	atomic_store_explicit(&files_table[fd], v, memory_order_release);
 	int t = atomic_load_explicit(end, memory_order_relaxed);
 	while (fd >= t && !atomic_compare_exchange_weak(end, &t, fd + 1))
 		;

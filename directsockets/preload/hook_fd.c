@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <netinet/in.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
@@ -56,7 +57,7 @@ EXPORT int connect(int fd, const struct sockaddr *a, socklen_t n)
 	uint32_t is = CONN_NEW;
 	if (r == 0 || errno == EINPROGRESS || errno == EINTR) {
 		if (c->state == CONN_NEW) {
-			c->active = true;
+			atomic_store_explicit(&c->active, true, memory_order_relaxed);
 			c->port = port_of(a, n);
 		}
 		atomic_compare_exchange_strong(&c->state, &is, CONN_COUNTING);
@@ -79,9 +80,28 @@ EXPORT int listen(int fd, int backlog)
 	return r;
 }
 
+// adopted tracks a listener that this program was given: by a service manager, or by
+// the program that it was before exec. One of many threads does it.
+static struct conn *adopted(int listener)
+{
+	static pthread_mutex_t one = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
+	int protocol, saved = errno;
+	socklen_t n = sizeof protocol;
+	if (real.getsockopt(listener, SOL_SOCKET, SO_PROTOCOL, &protocol, &n) == 0 && protocol == IPPROTO_TCP &&
+	    pthread_mutex_trylock(&one) == 0) {
+		if (!files_conn(listener))
+			conn_new(listener, CONN_LISTENER, false);
+		pthread_mutex_unlock(&one);
+	}
+	errno = saved;
+	return files_conn(listener);
+}
+
 static int accepted(int listener, int fd, bool nonblock)
 {
 	struct conn *l = fd >= 0 ? files_conn(listener) : NULL;
+	if (fd >= 0 && !l)
+		l = adopted(listener);
 	if (l) {
 		int saved = errno;
 		struct conn *c = conn_new(fd, l->unlaned ? CONN_OFF : CONN_COUNTING, nonblock);
@@ -123,8 +143,6 @@ EXPORT int shutdown(int fd, int how)
 	int saved = errno;
 	if (!lane && r == 0 && how != SHUT_WR)
 		c->rx_shut = true; // it may come to a lane yet
-	if (!lane)
-		conn_native_end(c);
 	conn_put(c);
 	errno = saved;
 	return r;

@@ -19,18 +19,16 @@
 void __chk_fail(void) __attribute__((noreturn));
 
 // lane_recv and lane_send run a call on the lane. False: it must go to the
-// kernel, and `native` counts it. A lane call may find that the connection has
-// left the lane meanwhile; then it enters again.
+// kernel. A lane call may find that the connection has left the lane meanwhile;
+// then it enters again.
 static bool lane_recv(struct conn *c, int fd, const struct iovec *iov, int n, int flags, ssize_t *r)
 {
 	while (conn_enter(c, fd)) {
 		*r = stream_recv(c, fd, iov, n, flags);
 		if (*r != STREAM_NATIVE)
 			return true;
-		if (flags & (MSG_OOB | MSG_ERRQUEUE)) {
-			atomic_fetch_add(&c->native, 1);
+		if (flags & (MSG_OOB | MSG_ERRQUEUE))
 			break;
-		}
 	}
 	return false;
 }
@@ -47,34 +45,24 @@ static bool lane_send(struct conn *c, int fd, const struct iovec *iov, int n, in
 	return false;
 }
 
+static ssize_t done(struct conn *c, ssize_t r)
+{
+	conn_put(c); // errno stays
+	return r;
+}
+
 static ssize_t received(struct conn *c, ssize_t r, int flags)
 {
 	if (r > 0 && !(flags & (MSG_PEEK | MSG_OOB | MSG_ERRQUEUE)))
 		atomic_fetch_add(&c->tcp_rx, (uint64_t)r);
-	int saved = errno;
-	conn_native_end(c);
-	conn_put(c);
-	errno = saved;
-	return r;
+	return done(c, r);
 }
 
 static ssize_t sent(struct conn *c, ssize_t r)
 {
 	if (r > 0)
 		atomic_fetch_add(&c->tcp_tx, (uint64_t)r);
-	int saved = errno;
-	conn_native_end(c);
-	conn_put(c);
-	errno = saved;
-	return r;
-}
-
-static ssize_t done(struct conn *c, ssize_t r)
-{
-	int saved = errno;
-	conn_put(c);
-	errno = saved;
-	return r;
+	return done(c, r);
 }
 
 EXPORT ssize_t read(int fd, void *buf, size_t n)
@@ -201,8 +189,6 @@ EXPORT int recvmmsg(int fd, struct mmsghdr *v, unsigned n, int flags, struct tim
 	bool legal = !timeout || (timeout->tv_sec >= 0 && timeout->tv_nsec >= 0 && timeout->tv_nsec < 1000000000);
 	if (legal && conn_enter(c, fd))
 		return (int)done(c, lane_recvmmsg(c, fd, v, n, flags, timeout));
-	if (!legal)
-		atomic_fetch_add(&c->native, 1);
 	int got = real.recvmmsg(fd, v, n, flags, timeout);
 	ssize_t bytes = 0;
 	for (int i = 0; i < got; i++)
@@ -339,27 +325,6 @@ EXPORT ssize_t sendfile(int out, int in, off_t *offset, size_t n)
 	return sent(c, real.sendfile(out, in, offset, n));
 }
 EXPORT ssize_t sendfile64(int out, int in, off_t *offset, size_t n) { return sendfile(out, in, offset, n); }
-
-EXPORT ssize_t splice(int in, off_t *in_off, int out, off_t *out_off, size_t n, unsigned flags)
-{
-	HOOK();
-	int fds[2] = {in, out};
-	for (int i = 0; i < 2; i++) {
-		struct conn *c = conn_get(fds[i]);
-		if (!c)
-			continue;
-		// Programs take EINVAL for "cannot splice this" and copy instead.
-		bool lane = conn_engaged(c);
-		if (!lane)
-			conn_stay(c, fds[i], REASON_OPTION);
-		conn_put(c);
-		if (lane) {
-			errno = EINVAL;
-			return -1;
-		}
-	}
-	return real.splice(in, in_off, out, out_off, n, flags);
-}
 
 // What fortified programs call.
 EXPORT ssize_t __read_chk(int fd, void *buf, size_t n, size_t room)

@@ -23,14 +23,20 @@ static void leave_for_uring(void)
 		process_leave(REASON_URING);
 }
 
-// liburing makes its system calls itself; these are its ways to a ring.
+// liburing makes its system calls itself; these are its ways to a ring. In a static
+// program there is none.
+#ifdef EXTDS_STATIC
+#define NEXT(name) NULL
+#else
+#define NEXT(name) dlsym(RTLD_NEXT, name)
+#endif
 #define URING(name, params, args) \
 	EXPORT int name params \
 	{ \
 		static int(*next) params; \
 		HOOK(); \
 		if (!next) \
-			next = (int(*) params)dlsym(RTLD_NEXT, #name); \
+			next = (int(*) params)NEXT(#name); \
 		if (!next) { \
 			errno = ENOSYS; \
 			return -ENOSYS; \

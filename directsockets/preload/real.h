@@ -10,6 +10,7 @@
 #endif
 #include <fcntl.h>
 #include <poll.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -68,6 +69,10 @@
 	F(ssize_t, pwritev2, (int, const struct iovec *, int, off_t, int)) \
 	F(long, syscall, (long, ...)) \
 	F(int, sigaction, (int, const struct sigaction *, struct sigaction *)) \
+	F(void, longjmp, (struct __jmp_buf_tag *, int)) \
+	F(void, _longjmp, (struct __jmp_buf_tag *, int)) \
+	F(void, siglongjmp, (struct __jmp_buf_tag *, int)) \
+	F(void, __longjmp_chk, (struct __jmp_buf_tag *, int)) \
 	F(pid_t, fork, (void)) \
 	F(pid_t, _Fork, (void)) \
 	F(int, execve, (const char *, char *const *, char *const *)) \

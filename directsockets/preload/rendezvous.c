@@ -50,6 +50,7 @@
 #include "epset.h"
 #include "files.h"
 #include "offer.h"
+#include "place.h"
 #include "process.h"
 #include "proof.h"
 #include "tuple.h"
@@ -59,6 +60,7 @@ enum {
 	STEP = 8,         // calls between two looks, at first
 	OFFERS_MOST = 6,  // then the peer is taken for a plain one;
 	OFFERS_FEW = 3,   // so many with EXN_DS_REQUIRE, which wants to be told soon
+	CHANNELS_MOST = 8, // to one peer: with the default geometry as many lanes as connections
 };
 
 _Atomic int rendezvous_waiting;
@@ -156,8 +158,9 @@ static void take_lane(struct conn *c, struct channel *ch, uint32_t lane, uint32_
 	c->generation = generation;
 	c->own = own;
 	c->peer = lane_ctl(&ch->peer, lane);
-	lane_tx_reset(&c->tx, &ch->own, &ch->peer, lane);
+	lane_tx_reset(&c->tx, &ch->pool, lane);
 	lane_rx_reset(&c->rx, &ch->own, &ch->peer, lane);
+	c->marked = 0;
 	own->closed = own->shut = own->consent = own->go_back = own->rx_waiters = own->tx_waiters = 0;
 	atomic_store_explicit(&own->generation, generation, memory_order_release);
 	atomic_fetch_add(&ch->lanes_used, 1);
@@ -171,6 +174,8 @@ static bool send_proof(struct channel *ch, const struct message *m, struct proof
 	return ok;
 }
 
+static void join(struct conn *c, int fd, const char *peer);
+
 static void ask(struct conn *c, int fd)
 {
 	struct channel *ch = c->channel;
@@ -178,9 +183,8 @@ static void ask(struct conn *c, int fd)
 	if (atomic_load(&ch->live) != 1 || !ch->peer.base || c->own)
 		return; // HELLO or the answer has not come yet
 	int lane = channel_pick(ch, &generation);
-	if (lane < 0) {
-		c->channel = NULL;
-		stay(c, fd, REASON_LANES);
+	if (lane < 0) { // others were faster
+		join(c, fd, ch->name);
 		return;
 	}
 	if (!budget_lane(ch, (uint32_t)lane)) {
@@ -190,6 +194,7 @@ static void ask(struct conn *c, int fd)
 		return;
 	}
 	take_lane(c, ch, (uint32_t)lane, generation);
+	*place_on(ch, (uint32_t)lane) = fd;
 	struct message m = {
 		.kind = MESSAGE_ATTACH,
 		.version = LANE_VERSION,
@@ -211,12 +216,21 @@ static void ask(struct conn *c, int fd)
 	}
 }
 
+// channel_to is a channel to that peer which is not full, made if need be.
 static struct channel *channel_to(const char *name, enum reason *why)
 {
-	for (struct channel *ch = family_channel_next(NULL); ch; ch = family_channel_next(ch))
-		if (ch->owner == process_id() && !strcmp(ch->name, name))
+	int full = 0;
+	for (struct channel *ch = family_channel_next(NULL); ch; ch = family_channel_next(ch)) {
+		if (ch->owner != process_id() || strcmp(ch->name, name) != 0)
+			continue;
+		if (!channel_full(ch))
 			return ch;
+		full++;
+	}
 	struct sockaddr_un a;
+	*why = REASON_LANES;
+	if (full >= CHANNELS_MOST)
+		return NULL;
 	*why = REASON_FILES;
 	int s = files_keep(real.socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 	if (s < 0)
@@ -232,20 +246,28 @@ static struct channel *channel_to(const char *name, enum reason *why)
 	return ch;
 }
 
-static void begin(struct conn *c, int fd, const char *peer, uint64_t ino)
+// join asks for a lane on a channel to the peer.
+static void join(struct conn *c, int fd, const char *peer)
 {
 	enum reason why = REASON_NONE;
-	offer_remove(c, fd);
 	struct channel *ch = channel_to(peer, &why);
-	if (!ch) {
-		later(c, fd, why);
-		return;
-	}
 	c->channel = ch;
+	if (ch) {
+		waiting(c, CONN_ATTACHING);
+		ask(c, fd);
+	} else if (why == REASON_LANES) {
+		stay(c, fd, why);
+	} else {
+		later(c, fd, why);
+	}
+}
+
+static void begin(struct conn *c, int fd, const char *peer, uint64_t ino)
+{
+	offer_remove(c, fd);
 	c->peer_ino = ino;
 	c->offered_ns = clock_ns();
-	waiting(c, CONN_ATTACHING);
-	ask(c, fd);
+	join(c, fd, peer);
 }
 
 static void first(struct conn *c, int fd)
@@ -291,6 +313,7 @@ static void first(struct conn *c, int fd)
 		return;
 	}
 	c->offered_ns = clock_ns();
+	*place_of(c->ino) = fd;
 	c->offered_calls = c->calls;
 	c->due = c->calls + 1;
 	if (offer_look(c, fd, peer, &ino)) {
@@ -309,22 +332,20 @@ static void refuse(struct channel *ch, const struct message *m, enum reason why)
 	channel_send(ch, &no, NULL, 0);
 }
 
-static void attach(struct channel *ch, const struct message *m, const struct proof *handed)
+// named: c is the one that ATTACH asks for.
+static bool named(const struct conn *c, const struct channel *ch, const struct message *m)
 {
 	struct tuple turned;
-	struct conn *c = NULL;
-	int fd;
+	(void)ch;
 	tuple_turn(&turned, &m->tuple);
-	for (fd = 0; fd < files_top(); fd++) {
-		c = conn_get(fd);
-		if (c && (c->state == CONN_OFFERED || c->state == CONN_ATTACHING) && c->owner == process_id() &&
-		    c->procs == 1 && c->ino == m->peer_ino &&
-		    tuple_equal(&c->tuple, &turned))
-			break;
-		if (c)
-			conn_put(c);
-		c = NULL;
-	}
+	return (c->state == CONN_OFFERED || c->state == CONN_ATTACHING) && c->procs == 1 && c->ino == m->peer_ino &&
+	       tuple_equal(&c->tuple, &turned);
+}
+
+static void attach(struct channel *ch, const struct message *m, const struct proof *handed)
+{
+	struct conn *c = place_find(place_of(m->peer_ino), named, ch, m);
+	int fd = *place_of(m->peer_ino);
 	uint32_t most = ch->own.lanes < ch->peer.lanes ? ch->own.lanes : ch->peer.lanes;
 	bool theirs = (m->lane & 1) == (ch->inviter ? 1u : 0u);
 	if (!c || m->lane >= most || !theirs || m->generation == 0 || lane_ctl(&ch->own, m->lane)->generation != 0) {
@@ -358,32 +379,33 @@ static void attach(struct channel *ch, const struct message *m, const struct pro
 		conn_put(c);
 }
 
+// asks: c is the one that the answer is for.
+static bool asks(const struct conn *c, const struct channel *ch, const struct message *m)
+{
+	return c->state == CONN_ATTACHING && c->channel == ch && c->own && c->lane == m->lane && c->generation == m->generation;
+}
+
 static void answered(struct channel *ch, const struct message *m, const struct proof *handed)
 {
-	for (int fd = 0; fd < files_top(); fd++) {
-		struct conn *c = conn_get(fd);
-		if (!c)
-			continue;
-		if (c->state == CONN_ATTACHING && c->owner == process_id() && c->channel == ch && c->own && c->lane == m->lane && c->generation == m->generation) {
-			if (m->kind == MESSAGE_ATTACH_OK && m->ino == c->peer_ino &&
-			    proof_check(&c->tuple, c->peer_net, m->ino, ch->uid, handed)) {
-				waiting(c, CONN_ATTACHED);
-			} else {
-				conn_leave_lane(c);
-				if (m->kind == MESSAGE_ATTACH_OK)
-					stay(c, fd, REASON_PROOF);
-				else if (m->reason == REASON_MEMORY || m->reason == REASON_PROOF)
-					stay(c, fd, REASON_REFUSED);
-				else if (m->reason != REASON_NONE)
-					later(c, fd, REASON_REFUSED);
-				else
-					waiting(c, CONN_OFFERED); // theirs is on its way
-			}
-			conn_put(c);
-			return;
-		}
-		conn_put(c);
+	struct conn *c = place_find(place_on(ch, m->lane), asks, ch, m);
+	int fd = *place_on(ch, m->lane);
+	if (!c)
+		return;
+	if (m->kind == MESSAGE_ATTACH_OK && m->ino == c->peer_ino &&
+	    proof_check(&c->tuple, c->peer_net, m->ino, ch->uid, handed)) {
+		waiting(c, CONN_ATTACHED);
+	} else {
+		conn_leave_lane(c);
+		if (m->kind == MESSAGE_ATTACH_OK)
+			stay(c, fd, REASON_PROOF);
+		else if (m->reason == REASON_MEMORY || m->reason == REASON_PROOF)
+			stay(c, fd, REASON_REFUSED);
+		else if (m->reason != REASON_NONE)
+			later(c, fd, REASON_REFUSED);
+		else
+			waiting(c, CONN_OFFERED); // theirs is on its way
 	}
+	conn_put(c);
 }
 
 static void message(struct channel *ch, const struct message *m, const int *fds, int n)
