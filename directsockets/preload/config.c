@@ -9,9 +9,14 @@
 //	EXN_DS_BYTES=16384    ... or so many bytes, whichever comes first
 //	EXN_DS_SPIN_US=50     look so long before sleeping; 0 never spins
 //	EXN_DS_SLOTS=64       VELO slots per lane, a power of two, 16 to 1024
-//	EXN_DS_WINDOW=262144  bytes of the PUT window, a power of two, 16 KiB to 16 MiB
-//	EXN_DS_LANES=1024     connections per pair of processes, 2 to 4096
+//	EXN_DS_WINDOW=262144  most bytes of a PUT window, a power of two, 16 KiB to 16 MiB
+//	EXN_DS_WINDOW_LEAST=65536  what a connection gets of one at first, likewise
+//	EXN_DS_WINDOWS=1024   windows of a channel, which its connections share, 1 to 4096
+//	EXN_DS_LANES=4096     connections per channel, 2 to 4096
 //	EXN_DS_VELO_MAX=480   writes up to this size go by VELO slots, 0 to 4096
+//	EXN_DS_HOT=128        an epoll set with more lanes asks for marks (marks.c)
+//	EXN_DS_ZCOPY=off      or BYTES: copy once, from memory to memory, in calls of at
+//	                      least so many bytes (zcopy.c)
 //	EXN_DS_SUBNETS=LIST   upgrade also between different addresses of these subnets,
 //	                      such as 10.0.0.0/8,fd00::/8; at most 16 (tuple.h)
 //	EXN_DS_MEMORY=BYTES   lanes may take so much memory; default: an eighth of
@@ -32,7 +37,9 @@
 #include "real.h"
 
 #include "config.h"
+#include "lane_shm.h"
 #include "policy.h"
+#include "zcopy.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -43,12 +50,17 @@
 
 struct config config;
 
-static uint64_t number(const char *name, uint64_t preset, uint64_t min, uint64_t max)
+// text is a setting, or NULL.
+static const char *text(const char *name)
 {
 	const char *s = getenv(name);
+	return s && *s ? s : policy_setting(name);
+}
+
+static uint64_t number(const char *name, uint64_t preset, uint64_t min, uint64_t max)
+{
+	const char *s = text(name);
 	char *end;
-	if (!s || !*s)
-		s = policy_setting(name);
 	if (!s)
 		return preset;
 	uint64_t v = strtoull(s, &end, 10);
@@ -103,8 +115,14 @@ void config_init(void)
 	config.spin_ns = number("EXN_DS_SPIN_US", 50, 0, 100000) * 1000;
 	config.slots = power_of_two("EXN_DS_SLOTS", 64, 16, 1024);
 	config.window = power_of_two("EXN_DS_WINDOW", 256 << 10, 16 << 10, 16 << 20);
-	config.lanes = (uint32_t)number("EXN_DS_LANES", 1024, 2, 4096) & ~1u;
+	config.window_least = power_of_two("EXN_DS_WINDOW_LEAST", 64 << 10, 16 << 10, 16 << 20);
+	if (config.window_least > config.window)
+		config.window_least = config.window;
+	config.windows = (uint32_t)number("EXN_DS_WINDOWS", 1024, 1, POOL_MOST);
+	config.lanes = (uint32_t)number("EXN_DS_LANES", 4096, 2, LANE_MOST) & ~1u;
 	config.velo_max = (uint32_t)number("EXN_DS_VELO_MAX", 480, 0, 4096);
+	config.hot = (uint32_t)number("EXN_DS_HOT", 128, 0, 1u << 30);
+	config.zcopy = number("EXN_DS_ZCOPY", ~0ull, 1, 1ull << 40);
 	config.subnet_count = config_subnets(getenv("EXN_DS_SUBNETS"), config.subnets, CONFIG_SUBNETS);
 	config.memory = number("EXN_DS_MEMORY", 0, 1, 1ull << 62);
 	config.verbose = number("EXN_DS_VERBOSE", 0, 0, 9) > 0;

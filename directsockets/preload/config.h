@@ -26,8 +26,12 @@ struct config {
 	uint64_t spin_ns;     // EXN_DS_SPIN_US
 	uint32_t slots;       // EXN_DS_SLOTS, a power of two
 	uint32_t window;      // EXN_DS_WINDOW, a power of two
+	uint32_t windows;     // EXN_DS_WINDOWS
+	uint32_t window_least; // EXN_DS_WINDOW_LEAST, a power of two
 	uint32_t lanes;       // EXN_DS_LANES
 	uint32_t velo_max;    // EXN_DS_VELO_MAX
+	uint32_t hot;         // EXN_DS_HOT
+	uint64_t zcopy;       // EXN_DS_ZCOPY, ~0: off
 	struct subnet subnets[CONFIG_SUBNETS]; // EXN_DS_SUBNETS
 	uint32_t subnet_count;
 	uint64_t memory;      // EXN_DS_MEMORY, 0: from the limits

@@ -18,6 +18,7 @@
 #include "conn.h"
 #include "stream.h"
 #include "transmit.h"
+#include "zcopy.h"
 
 static ssize_t kernel_recv(int fd, const struct cursor *cur, size_t limit, int flags)
 {
@@ -113,6 +114,12 @@ void rx_turn(struct conn *c, int fd)
 				break;
 			c->rx_pending = false;
 			atomic_store(&c->rx_mode, MODE_LANE);
+		}
+		if (c->rx_mode == MODE_LANE)
+			took |= lane_meet(&c->rx);
+		if (c->rx.advert.left && c->rx.advert.stuck && lane_valid(&c->rx, c->rx.slot) && !lane_void(&c->rx)) {
+			conn_reset(c, fd, REASON_HOSTILE); // nobody posts behind an advert that is out
+			break;
 		}
 		enum lane_look look = lane_look(&c->rx);
 		if (look == LOOK_NONE || (look == LOOK_DATA && c->rx_mode == MODE_LANE))
@@ -238,6 +245,12 @@ static size_t from_lane(struct conn *c, int fd, struct cursor *cur)
 {
 	bool hostile = false;
 	size_t n = lane_read(&c->rx, cur, &hostile);
+	while (c->rx.advert.left && cur->left > 0 && !hostile) {
+		size_t k = zcopy_pull(c, &c->rx, cur, c->rx.advert.left);
+		if (k == 0)
+			break;
+		n += k + lane_read(&c->rx, cur, &hostile);
+	}
 	lane_give(&c->rx);
 	if (n > 0)
 		channel_brought(c->channel);
@@ -287,6 +300,7 @@ static size_t peek(struct conn *c, int fd, struct cursor *cur)
 	while (cur->left > 0 && !hostile && !(lane && c->rx_frozen)) {
 		if (lane) {
 			total += lane_read(&r, cur, &hostile);
+			total += zcopy_pull(c, &r, cur, lane_advertised(&r, total)); // nothing is behind it
 			if (cur->left == 0 || lane_look(&r) != LOOK_CONTROL || lane_take(&r, &n, &b) != TAG_BACK || n != r.bytes)
 				break;
 			lane = false;
@@ -348,6 +362,8 @@ ssize_t rx_take(struct conn *c, int fd, struct cursor *cur, int flags)
 			}
 			if (!c->rx_fin && ask_now(c) && rx_probe(c, fd))
 				continue;
+			if (c->rx_told && lane_owed(&c->rx) && !c->rx_fin)
+				return -EAGAIN;
 			c->rx_told = false;
 			if (!c->rx_fin || lane_look(&c->rx) != LOOK_NONE)
 				return c->error ? failed(c) : -EAGAIN;
@@ -413,11 +429,17 @@ static bool enough(struct conn *c, int fd)
 	return n >= low || n + unread(fd) >= low;
 }
 
+// ending: the peer has shut down, so the kernel has its end, or will have it at once.
+static bool ending(const struct conn *c)
+{
+	return !c->rx_fin && atomic_load((_Atomic uint64_t *)(uintptr_t)&c->peer->shut);
+}
+
 uint32_t rx_ready(struct conn *c, int fd)
 {
 	for (int i = 0; i < 4; i++) {
 		rx_turn(c, fd);
-		if (c->rx_hint && (c->rx_mode == MODE_LANE || c->rx_eof))
+		if ((c->rx_hint || ending(c)) && (c->rx_mode == MODE_LANE || c->rx_eof))
 			rx_probe(c, fd);
 		if (c->dead)
 			return EPOLLIN | EPOLLRDHUP;
@@ -449,7 +471,7 @@ uint32_t rx_ready(struct conn *c, int fd)
 			return r | EPOLLIN;
 		}
 		if (r & EPOLLIN || !c->rx_fin)
-			return r;
+			return c->rx_told && lane_owed(&c->rx) ? r | EPOLLIN : r;
 		if (lane_look(&c->rx) == LOOK_NONE)
 			return r | EPOLLIN;
 	}

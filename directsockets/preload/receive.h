@@ -36,7 +36,7 @@ HINT static inline bool rx_waits(const struct conn *c)
 		struct lane_rx copy = c->rx;
 		return lane_skip(&copy) != LOOK_NONE;
 	}
-	return c->rx.piece_left || c->rx.off || lane_valid(&c->rx, c->rx.slot);
+	return c->rx.piece_left || c->rx.off || (c->rx.advert.left && !c->rx.advert.stuck && !c->rx.advert.over) || lane_valid(&c->rx, c->rx.slot);
 }
 
 #endif

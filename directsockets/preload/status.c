@@ -36,6 +36,8 @@ void status_fill(struct status_head *h, uint64_t offset, uint32_t size, uint32_t
 		.tx_mode = offsetof(struct conn, tx_mode),
 		.rma_rx = offsetof(struct conn, rx.rma_bytes),
 		.rma_tx = offsetof(struct conn, tx.rma_bytes),
+		.zcopy_rx = offsetof(struct conn, rx.advert.taken),
+		.zcopy_tx = offsetof(struct conn, tx.advert.taken),
 	};
 	prctl(PR_GET_NAME, h->program);
 	snprintf(h->fabric, sizeof h->fabric, "%s", config.fabric);

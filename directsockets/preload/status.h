@@ -9,7 +9,7 @@
 #include "config.h"
 
 #define STATUS_MAGIC 0x3154415453445845ull // "EXDSTAT1"
-enum { STATUS_VERSION = 2 };
+enum { STATUS_VERSION = 3 };
 
 // Offset 0 of the family memory. It is written once, before anybody can see it.
 struct status_head {
@@ -18,8 +18,8 @@ struct status_head {
 	uint64_t conns_offset;
 	uint32_t conn_size, conn_count;
 	// Offsets in a connection's record.
-	uint32_t state, reason, tuple, ino, tcp_rx, tcp_tx, lane_rx, lane_tx, rx_mode, tx_mode, rma_rx, rma_tx;
-	uint32_t pad[44];
+	uint32_t state, reason, tuple, ino, tcp_rx, tcp_tx, lane_rx, lane_tx, rx_mode, tx_mode, rma_rx, rma_tx, zcopy_rx, zcopy_tx;
+	uint32_t pad[42];
 	char program[16];
 	char fabric[CONFIG_PATH]; // the fabric directory, empty: none
 };

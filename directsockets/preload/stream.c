@@ -46,6 +46,7 @@
 #include "receive.h"
 #include "sleep.h"
 #include "transmit.h"
+#include "zcopy.h"
 
 #define READ_SIDE (EPOLLIN | EPOLLRDHUP | EPOLLPRI)
 
@@ -82,15 +83,18 @@ static ssize_t failed(struct conn *c, size_t done, int e, int flags)
 
 enum { LEAVE_STEPS = 1000 }; // milliseconds that the way back may take
 
-// returning waits while bytes that were on the lane are being sent again by TCP, if the
-// program was told of them: nothing that was readable gives EAGAIN. False: none.
+// returning waits while bytes that were on the lane are being sent again by TCP, or those of an
+// advert are put on the lane, if the program was told of them: nothing that was readable gives
+// EAGAIN. False: none.
 static bool returning(struct conn *c, int fd)
 {
-	bool due = c->rx_frozen, waited = false;
+	bool due = c->rx_frozen || c->rx.advert.left, waited = false;
 	for (int i = 0; i < LEAVE_STEPS && due; i++) {
 		if (!take(c, fd, &c->rx_lock))
 			return waited;
-		due = c->rx_frozen && c->rx_told && lane_look(&c->rx) == LOOK_DATA;
+		due = c->rx_told && (c->rx_frozen ? lane_look(&c->rx) == LOOK_DATA : lane_owed(&c->rx) && !c->rx_fin && !c->dead);
+		if (due && waited && i == LEAVE_STEPS - 1)
+			c->rx_told = false; // it takes its time: wait for this once
 		lock_give(&c->rx_lock);
 		if (!due)
 			break;
@@ -129,7 +133,7 @@ ssize_t stream_recv(struct conn *c, int fd, const struct iovec *iov, int n, int 
 	size_t low = c->rcvlowat ? c->rcvlowat : 1;
 	size_t target = flags & MSG_WAITALL ? cur.left : low < cur.left ? low : cur.left;
 	struct sleep s = sleep_begin(c->rcvtimeo_ns);
-	size_t got = 0;
+	size_t got = 0, whole = cur.left;
 	bool waited = false;
 	channel_ran(c->channel);
 	for (;;) {
@@ -142,20 +146,21 @@ ssize_t stream_recv(struct conn *c, int fd, const struct iovec *iov, int n, int 
 			lock_give(&c->rx_lock);
 			if (got == 0)
 				return STREAM_NATIVE;
-			if (block && got < target && !conn_enter(c, fd)) { // it went back to TCP on the way
+			if (block && got < target && !conn_enter(c, fd)) // it went back to TCP on the way
 				got += rx_rest(c, fd, &cur, flags);
-				conn_native_end(c);
-			}
 			return (ssize_t)got;
 		}
+		zcopy_read(c, whole);
 		if ((flags & MSG_PEEK) && target > 1 && block && c->rx_mode == MODE_LANE &&
 		    lane_available(&c->rx, target, false) < (target < 4096 ? target : 4096) && !c->rx_eof && !c->rx_fin && !s.rounds)
 			r = -EAGAIN;
 		else
 			r = rx_take(c, fd, &cur, flags);
+		bool more = c->rx.advert.left > 0; // of an advert: its writer need not know yet
 		lock_give(&c->rx_lock);
 		if (r > 0) {
-			doorbell_ring(c->channel, &c->peer->tx_waiters);
+			if (!more)
+				doorbell_ring(c, &c->peer->tx_waiters);
 			got += (size_t)r;
 			if ((flags & MSG_PEEK) || cur.left == 0 || !block || got >= target)
 				return (ssize_t)got;
@@ -214,6 +219,38 @@ HINT static inline void attend(struct conn *c, int fd)
 static int tx_left(struct conn *c, int fd);
 static bool leave(struct conn *c, int fd, int (*step)(struct conn *c, int fd));
 
+// cut_short ends the call's advert. Of the rest goes by the lane what has room, as the
+// kernel would have taken that.
+static size_t cut_short(struct conn *c, int fd, struct cursor *cur, int flags, struct zcopy *z)
+{
+	zcopy_end();
+	if (!take(c, fd, &c->tx_lock))
+		return 0;
+	size_t n = zcopy_count(cur, z);
+	if (cur->left > 0 && conn_engaged(c) && !c->dead && !c->error) {
+		ssize_t r = tx_put(c, fd, cur, flags & ~MSG_DONTWAIT, NULL);
+		n += r > 0 ? (size_t)r : 0;
+	}
+	lock_give(&c->tx_lock);
+	return n;
+}
+
+static void cancelled(void *none)
+{
+	(void)none;
+	zcopy_end();
+}
+
+// sleep_advertised is sleep_on with an advert out, which ends if the thread does.
+static __attribute__((noinline)) int sleep_advertised(struct sleep *s, struct conn *c, int fd)
+{
+	int e;
+	pthread_cleanup_push(cancelled, NULL);
+	e = sleep_on(s, c, fd, EPOLLOUT);
+	pthread_cleanup_pop(0);
+	return e;
+}
+
 ssize_t stream_send(struct conn *c, int fd, const struct iovec *iov, int n, int flags)
 {
 	struct cursor cur = cursor_make(iov, n);
@@ -226,23 +263,31 @@ ssize_t stream_send(struct conn *c, int fd, const struct iovec *iov, int n, int 
 		return -1;
 	}
 	struct sleep s = {0};
+	struct zcopy z = {0};
 	channel_ran(c->channel);
 	attend(c, fd);
 	for (;;) {
 		if (!take(c, fd, &c->tx_lock))
 			return failed(c, done, block ? EINTR : EAGAIN, flags);
-		if (!conn_engaged(c)) {
+		done += zcopy_count(&cur, &z);
+		if (cur.left == 0) {
+			lock_give(&c->tx_lock);
+			return (ssize_t)done;
+		}
+		if (!conn_engaged(c)) { // and no advert is out
 			lock_give(&c->tx_lock);
 			if (done == 0)
 				return STREAM_NATIVE;
-			if (block && !conn_enter(c, fd)) { // it went back to TCP on the way
+			if (block && !conn_enter(c, fd)) // it went back to TCP on the way
 				done += tx_rest(c, fd, &cur, flags);
-				conn_native_end(c);
-			}
 			return (ssize_t)done;
 		}
-		ssize_t r = tx_put(c, fd, &cur, flags & ~MSG_DONTWAIT);
+		ssize_t r = tx_put(c, fd, &cur, flags & ~MSG_DONTWAIT, block ? &z : NULL);
 		lock_give(&c->tx_lock);
+		if (z.c && r < 0 && (r != -EAGAIN || !zcopy_stays(&z)))
+			done += cut_short(c, fd, &cur, flags, &z);
+		if (r < 0 && cur.left == 0)
+			return (ssize_t)done;
 		if (r > 0) {
 			done += (size_t)r;
 			if (cur.left == 0 || !block)
@@ -254,8 +299,10 @@ ssize_t stream_send(struct conn *c, int fd, const struct iovec *iov, int n, int 
 			return failed(c, done, (int)-r, flags);
 		if (!s.begun)
 			s = sleep_begin(c->sndtimeo_ns);
-		int e = sleep_on(&s, c, fd, EPOLLOUT);
+		int e = z.c ? sleep_advertised(&s, c, fd) : sleep_on(&s, c, fd, EPOLLOUT);
 		fd = conn_fd(c, fd);
+		if (e && z.c)
+			done += cut_short(c, fd, &cur, flags, &z);
 		if (e)
 			return failed(c, done, e, flags);
 		if (c->rx_hint && c->tx_mode == MODE_LANE)
@@ -290,7 +337,6 @@ ssize_t stream_sendfile(struct conn *c, int fd, int in, off_t *offset, size_t co
 				atomic_fetch_add(&c->tcp_tx, (uint64_t)r);
 				done += (size_t)r;
 			}
-			conn_native_end(c);
 			break;
 		}
 		if (r == 0)
@@ -374,7 +420,7 @@ int stream_unread(struct conn *c, int fd)
 	bool lane = c->rx_mode == MODE_LANE && !c->rx_frozen && turns == c->rx.turns;
 	if (!lane && (!c->dead || c->reason == REASON_PEER_GONE))
 		real.ioctl(fd, FIONREAD, &n);
-	int posted = (int)lane_available(&c->rx, 1u << 30, true);
+	int posted = lane_owed(&c->rx) && !c->rx_told ? 0 : (int)lane_available(&c->rx, 1u << 30, true);
 	c->rx_told |= posted > 0;
 	if (!c->rx_frozen)
 		n += posted;
@@ -403,6 +449,7 @@ int stream_shutdown(struct conn *c, int fd, int how)
 	if (how == SHUT_RD || how == SHUT_RDWR)
 		c->rx_shut = true;
 	atomic_fetch_add(&c->shutdowns, 1);
+	conn_stir(c);
 	return real.shutdown(fd, how);
 }
 
@@ -417,7 +464,7 @@ void stream_close(struct conn *c, int fd)
 	rx_turn(c, fd);
 	int tcp = 0; // for these the kernel resets, and the peer must not see another end before
 	real.ioctl(fd, FIONREAD, &tcp);
-	bool unread = tcp > 0 || (c->rx_mode == MODE_LANE && lane_look(&c->rx) != LOOK_NONE && !c->rx_eof);
+	bool unread = tcp > 0 || (c->rx_mode == MODE_LANE && (lane_look(&c->rx) != LOOK_NONE || c->rx.advert.left) && !c->rx_eof);
 	if (!c->dead && !unread && c->linger_s != 0 && !c->tx_shut)
 		tx_finish(c, fd, HOW_CLOSE);
 	if (!c->dead && (unread || c->linger_s == 0)) {
@@ -426,8 +473,8 @@ void stream_close(struct conn *c, int fd)
 		real.setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
 	}
 	atomic_store(&c->own->closed, 1);
-	doorbell_ring(c->channel, &c->peer->rx_waiters);
-	doorbell_ring(c->channel, &c->peer->tx_waiters);
+	doorbell_ring(c, &c->peer->rx_waiters);
+	doorbell_ring(c, &c->peer->tx_waiters);
 	lock_give(&c->tx_lock);
 	lock_give(&c->rx_lock);
 }
@@ -480,8 +527,8 @@ static bool leave(struct conn *c, int fd, int (*step)(struct conn *c, int fd))
 			return done > 0;
 		if (atomic_load(&c->channel->live) != 1)
 			return false;
-		doorbell_ring(c->channel, &c->peer->rx_waiters);
-		doorbell_ring(c->channel, &c->peer->tx_waiters);
+		doorbell_ring(c, &c->peer->rx_waiters);
+		doorbell_ring(c, &c->peer->tx_waiters);
 		if (i % KICK == 4)
 			channel_kick(c->channel);
 		conn_heed(); // two processes may wait for each other

@@ -18,9 +18,10 @@
 #include "conn.h"
 #include "doorbell.h"
 
-static uint64_t peer_word(const _Atomic uint64_t *w)
+static void starve(struct conn *c)
 {
-	return atomic_load_explicit((_Atomic uint64_t *)(uintptr_t)w, memory_order_acquire);
+	atomic_fetch_add(&c->starved, 1);
+	conn_stir(c);
 }
 
 // again sends what the reader handed back. False: TCP takes no more now.
@@ -38,7 +39,7 @@ static bool again(struct conn *c, int fd)
 		} else { // the connection has ended
 			if (errno != EPIPE)
 				atomic_store(&c->error, errno);
-			c->tx.again.left = 0;
+			lane_forget(&c->tx);
 		}
 	}
 	return true;
@@ -61,9 +62,20 @@ static void give_back(struct conn *c, int fd, uint64_t taken)
 // settled: the lane, and nothing speaks against it.
 static inline bool settled(const struct conn *c)
 {
-	return c->tx_mode == MODE_LANE && !c->tx_off && !c->rx_fin && !c->dead && !c->tx_shut && !peer_word(&c->peer->closed) &&
-	       !peer_word(&c->peer->shut) && !peer_word(&c->peer->go_back) && !config.test_switch &&
+	return c->tx_mode == MODE_LANE && !c->tx_off && !c->tx.poor && !c->rx_fin && !c->dead && !c->tx_shut && !load_acquire(&c->peer->closed) &&
+	       !load_acquire(&c->peer->shut) && !load_acquire(&c->peer->go_back) && !config.test_switch &&
 	       atomic_load_explicit((_Atomic uint32_t *)&c->channel->live, memory_order_relaxed) == 1;
+}
+
+// poor: large writes find no window. Slots hold so little that who writes much before
+// anybody reads would wait: TCP holds more.
+static bool poor(struct conn *c)
+{
+	if (!c->tx.poor)
+		return false;
+	bool still = !lane_rich(&c->tx);
+	atomic_store(&c->reason, still ? REASON_MEMORY : REASON_NONE);
+	return still;
 }
 
 void tx_turn(struct conn *c, int fd)
@@ -72,12 +84,13 @@ void tx_turn(struct conn *c, int fd)
 		return;
 	if (c->dead || c->tx_shut || !c->own)
 		return;
-	bool gone = peer_word(&c->peer->closed) || atomic_load_explicit(&c->channel->live, memory_order_relaxed) != 1;
-	uint64_t back = peer_word(&c->peer->go_back);
+	bool gone = load_acquire(&c->peer->closed) || atomic_load_explicit(&c->channel->live, memory_order_relaxed) != 1;
+	uint64_t back = load_acquire(&c->peer->go_back);
 	// Who has ended may be gone, or may refuse what we send; TCP knows.
-	bool stop = c->tx_off || back || gone || c->rx_fin || peer_word(&c->peer->shut);
+	bool stop = c->tx_off || back || gone || c->rx_fin || load_acquire(&c->peer->shut);
+	stop = stop || poor(c);
 	if (c->tx_mode == MODE_TCP) {
-		if (stop || peer_word(&c->peer->consent) <= c->tx_switches || atomic_load(&c->peer->generation) != c->generation)
+		if (stop || load_acquire(&c->peer->consent) <= c->tx_switches || atomic_load(&c->peer->generation) != c->generation)
 			return;
 		if (config.test_switch && config_random() % config.test_switch == 0)
 			return;
@@ -89,21 +102,21 @@ void tx_turn(struct conn *c, int fd)
 		// SWITCH. Either it sees this one, or we see go_back and undo it
 		// before any byte is on the lane.
 		atomic_thread_fence(memory_order_seq_cst);
-		back = peer_word(&c->peer->go_back);
+		back = load_acquire(&c->peer->go_back);
 		stop = back;
 	} else if (config.test_switch && !stop && config_random() % config.test_switch == 0) {
 		stop = true;
 	}
 	// A reader that has not seen SWITCH may be about to read from TCP, without
 	// limit: no byte may be there that belongs behind the lane's.
-	if (!stop || (!back && !gone && !lane_joined(&c->tx)))
+	if (!stop || (!back && !gone && !lane_joined(&c->tx)) || !zcopy_withdraw(c))
 		return;
 	if (back)
 		give_back(c, fd, back - 1);
 	if (!lane_post(&c->tx, TAG_BACK, c->tx.bytes, 0) && !gone)
 		conn_reset(c, fd, REASON_HOSTILE); // the reserved slots are enough for an honest peer
 	atomic_store(&c->tx_mode, MODE_TCP);
-	doorbell_ring(c->channel, &c->peer->rx_waiters);
+	doorbell_ring(c, &c->peer->rx_waiters);
 }
 
 static ssize_t kernel_send(struct conn *c, int fd, struct cursor *cur, int flags)
@@ -147,21 +160,31 @@ static int failed(struct conn *c)
 	return e ? e : c->dead ? EPIPE : 0;
 }
 
-ssize_t tx_put(struct conn *c, int fd, struct cursor *cur, int flags)
+ssize_t tx_put(struct conn *c, int fd, struct cursor *cur, int flags, struct zcopy *z)
 {
 	if (!settled(c))
 		tx_turn(c, fd);
 	int e = failed(c);
 	if (e)
 		return -e;
+	// What was taken of the call's advert, up to now or to its withdrawal by tx_turn,
+	// comes before anything else of it.
+	size_t taken = z ? zcopy_count(cur, z) : 0;
+	if (taken > 0 || (z && z->c))
+		return taken ? (ssize_t)taken : -EAGAIN;
 	if (c->tx_shut || c->tx_mode == MODE_TCP) {
 		ssize_t r = native_send(c, fd, cur, flags); // EPIPE and all the rest are the kernel's
 		if (r == -EAGAIN || (r > 0 && cur->left > 0))
-			atomic_fetch_add(&c->starved, 1);
+			starve(c);
 		return r;
 	}
 	size_t done = 0;
+	bool was = c->tx.poor;
 	while (cur->left > 0) {
+		if (z && zcopy_offer(c, fd, cur, z)) {
+			doorbell_ring(c, &c->peer->rx_waiters);
+			break;
+		}
 		size_t n = lane_write(&c->tx, cur, config.velo_max);
 		if (c->tx.broken) {
 			conn_reset(c, fd, REASON_HOSTILE);
@@ -171,10 +194,12 @@ ssize_t tx_put(struct conn *c, int fd, struct cursor *cur, int flags)
 			break;
 		done += n;
 		channel_brought(c->channel);
-		doorbell_ring(c->channel, &c->peer->rx_waiters);
+		doorbell_ring(c, &c->peer->rx_waiters);
 	}
+	if (done == 0 && c->tx.poor && !was)
+		return tx_put(c, fd, cur, flags, z); // by TCP, or by slots as long as the reader has not taken SWITCH
 	if (cur->left > 0)
-		atomic_fetch_add(&c->starved, 1);
+		starve(c);
 	return done ? (ssize_t)done : -EAGAIN;
 }
 
@@ -184,18 +209,20 @@ ssize_t tx_file(struct conn *c, int fd, int in, off_t at, size_t count)
 	int e = failed(c);
 	if (e)
 		return -e;
-	if (c->tx_mode == MODE_LANE && !c->tx_shut) {
-		uint8_t *to;
-		size_t n = lane_reserve(&c->tx, count, &to);
+	uint8_t *to;
+	size_t n = 0;
+	if (c->tx_mode == MODE_LANE && !c->tx_shut && !c->tx.poor)
+		n = lane_reserve(&c->tx, count, &to);
+	if (c->tx_mode == MODE_LANE && !c->tx_shut && !c->tx.poor) {
 		if (n == 0) {
-			atomic_fetch_add(&c->starved, 1);
+			starve(c);
 			return -EAGAIN;
 		}
 		ssize_t r = pread(in, to, n, at); // straight from the page cache into the window
+		lane_commit(&c->tx, r > 0 ? (size_t)r : 0);
 		if (r > 0) {
-			lane_commit(&c->tx, (size_t)r);
 			channel_brought(c->channel);
-			doorbell_ring(c->channel, &c->peer->rx_waiters);
+			doorbell_ring(c, &c->peer->rx_waiters);
 		}
 		return r < 0 ? -errno : r;
 	}
@@ -209,9 +236,7 @@ ssize_t tx_file(struct conn *c, int fd, int in, off_t at, size_t count)
 	if (r > 0) {
 		struct iovec iov = {bounce, (size_t)r};
 		struct cursor cur = cursor_make(&iov, 1);
-		r = native_send(c, fd, &cur, 0);
-		if (r == -EAGAIN)
-			atomic_fetch_add(&c->starved, 1);
+		r = tx_put(c, fd, &cur, 0, NULL);
 	}
 	free(bounce);
 	return r;
@@ -229,17 +254,19 @@ uint32_t tx_ready(struct conn *c, int fd)
 void tx_finish(struct conn *c, int fd, enum lane_how how)
 {
 	tx_turn(c, fd);
+	for (int i = 0; !zcopy_withdraw(c) && i < 100; i++)
+		real.poll(NULL, 0, 10);
 	// What was handed back must be in TCP's hands before its end is.
 	for (int i = 0; c->tx.again.left && i < 100; i++) {
 		struct pollfd p = {fd, POLLOUT, 0};
 		real.poll(&p, 1, 10);
 		again(c, fd);
 	}
-	if (c->tx.again.left || (c->tx_mode == MODE_LANE && !c->tx_shut && !lane_post(&c->tx, TAG_SHUTDOWN, how, c->tx.bytes)))
+	if (c->tx.again.left || c->tx.advert.left || (c->tx_mode == MODE_LANE && !c->tx_shut && !lane_post(&c->tx, TAG_SHUTDOWN, how, c->tx.bytes)))
 		conn_reset(c, fd, REASON_HOSTILE);
 	atomic_store(&c->tx_shut, true);
 	atomic_store(&c->own->shut, 1);
-	doorbell_ring(c->channel, &c->peer->rx_waiters);
+	doorbell_ring(c, &c->peer->rx_waiters);
 }
 
 bool tx_unread(struct conn *c)

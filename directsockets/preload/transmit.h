@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include "family.h"
+#include "zcopy.h"
 
 // tx_turn decides where the next byte goes: it switches to the lane, or back to
 // TCP, and moves on what the peer handed back.
@@ -17,7 +18,8 @@ void tx_turn(struct conn *c, int fd);
 size_t tx_rest(struct conn *c, int fd, struct cursor *cur, int flags);
 
 // tx_put moves what there is room for: >0 bytes or -errno. It raises no SIGPIPE.
-ssize_t tx_put(struct conn *c, int fd, struct cursor *cur, int flags);
+// A blocking call has an advert, which it makes and follows here.
+ssize_t tx_put(struct conn *c, int fd, struct cursor *cur, int flags, struct zcopy *z);
 
 // tx_file does so from a file: >0 bytes, 0 at its end, -errno.
 ssize_t tx_file(struct conn *c, int fd, int in, off_t at, size_t count);
