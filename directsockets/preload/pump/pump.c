@@ -7,15 +7,21 @@
 //	pump stream ADDRESS PORT SECONDS    says how many Gbit/s arrived
 //	pump pingpong ADDRESS PORT SECONDS  says the median half round trip, in us
 //	pump connect ADDRESS PORT SECONDS   says how many connections a second did a round trip
+//	pump many ADDRESS PORT SECONDS      says how many round trips a second so many connections did
+//	pump idle ADDRESS PORT SECONDS      has so many connections that do nothing
 //
 // An ADDRESS that begins with a slash is that of an AF_UNIX socket. A server on port 0
 // takes one that is free. After SECONDS
 // there may be
 //
 //	size=N     bytes of a write, or of a message (131072, 64)
-//	streams=N  so many streams at a time, a thread on either side each
+//	streams=N  so many streams at a time, a thread on either side each; of many and idle:
+//	           so many connections, of which at most 100 wait for an answer
 //	rate=N     messages a second; else one follows the other
+//	pause=US   so long between an answer and the next message
+//	rounds=N   round trips of each connection of connect
 //	check      compare every byte; else the first and the last of each read
+//	split      of pingpong: also say how long writing takes, and waiting for the answer
 //	json       say all that is known, as one JSON object: see report
 //
 // A first tenth of the time does not count. A stream counts until its receiver has
@@ -23,258 +29,25 @@
 // before it was counts from when it was due: a stall is not hidden by the messages
 // that it kept from being sent. Bytes that are wrong, missing or too many end the
 // program with 1.
+//
+// Of many and idle who started them looks at the processes meanwhile, so they say
+// "begun", "opened" and, after their result, "done", and wait for a byte each time.
 
 #define _GNU_SOURCE
+#include "pump.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/tcp.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
+#include <sys/resource.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
-enum {
-	CHUNK = 128 << 10, // what iperf3 writes at a time
-	PING = 64,
-	LARGEST = 16 << 20, // of a write
-	MANY = 64,	    // streams
-	PERIOD = 131071,    // of what is sent: a prime, so that what is lost shifts it
-	ENDS = 16,	    // compared at both ends of a read
-	BUCKETS = 58 << 7,  // of the histogram: see count
-};
-
-// What a client begins each connection with, and what ends a stream.
-struct hello {
-	uint32_t mode, check;
-	uint64_t size;
-};
-struct answer {
-	uint64_t bytes, wrong, cpu;
-};
-
-static struct {
-	const char *mode;
-	double seconds, rate;
-	uint64_t size, streams;
-	int check, json;
-	struct sockaddr_storage at;
-	socklen_t length;
-} with = {.seconds = 1, .streams = 1};
-
-static char *pattern; // PERIOD bytes over and over, and LARGEST more to begin anywhere
-
-static void fail(const char *what)
-{
-	fprintf(stderr, "pump: %s: %s\n", what, strerror(errno));
-	exit(1);
-}
-
-static void wrong(const char *what)
-{
-	fprintf(stderr, "pump: wrong data: %s\n", what);
-	exit(1);
-}
-
-static uint64_t clock_ns(clockid_t clock)
-{
-	struct timespec t;
-	clock_gettime(clock, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
-
-static uint64_t now(void)
-{
-	return clock_ns(CLOCK_MONOTONIC);
-}
-
-// all reads n bytes; it returns 0 at the end of the stream.
-static int all(int fd, void *to, size_t n)
-{
-	char *b = to;
-	while (n > 0) {
-		ssize_t r = read(fd, b, n);
-		if (r < 0 && errno == EINTR)
-			continue;
-		if (r <= 0)
-			return 0;
-		b += r;
-		n -= (size_t)r;
-	}
-	return 1;
-}
-
-static int put(int fd, const void *from, size_t n)
-{
-	const char *b = from;
-	while (n > 0) {
-		ssize_t w = write(fd, b, n);
-		if (w < 0 && errno != EINTR)
-			return 0;
-		if (w > 0) {
-			b += w;
-			n -= (size_t)w;
-		}
-	}
-	return 1;
-}
-
-static void make_pattern(void)
-{
-	uint64_t x = 0x9e3779b97f4a7c15;
-	pattern = malloc(PERIOD + LARGEST);
-	if (!pattern)
-		fail("memory");
-	for (size_t i = 0; i < PERIOD; i++) { // xorshift64
-		x ^= x << 13;
-		x ^= x >> 7;
-		x ^= x << 17;
-		pattern[i] = (char)(x >> 32);
-	}
-	for (size_t i = PERIOD; i < PERIOD + LARGEST; i++)
-		pattern[i] = pattern[i - PERIOD];
-}
-
-// differs looks whether the n bytes at b are those of a stream from byte at on.
-static int differs(const char *b, size_t n, uint64_t at, int every)
-{
-	const char *want = pattern + at % PERIOD;
-	size_t k = n < ENDS ? n : ENDS;
-	if (every)
-		return memcmp(b, want, n) != 0;
-	return memcmp(b, want, k) != 0 || memcmp(b + n - k, want + n - k, k) != 0;
-}
-
-static int open_socket(void)
-{
-	int fd = socket(with.at.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		fail("socket");
-	return fd;
-}
-
-static void no_delay(int fd)
-{
-	int one = 1;
-	if (with.at.ss_family != AF_UNIX)
-		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-}
-
-// The server.
-
-struct served {
-	int fd;
-	struct hello hello;
-};
-
-static void serve_stream(struct served s)
-{
-	size_t room = s.hello.size > CHUNK ? s.hello.size : CHUNK;
-	char *buffer = malloc(room);
-	struct answer a = {0};
-	uint64_t before = clock_ns(CLOCK_THREAD_CPUTIME_ID);
-	ssize_t n;
-	if (!buffer)
-		fail("memory");
-	while ((n = read(s.fd, buffer, room)) > 0 || (n < 0 && errno == EINTR)) {
-		if (n < 0)
-			continue;
-		a.wrong += (uint64_t)differs(buffer, (size_t)n, a.bytes, s.hello.check != 0);
-		a.bytes += (uint64_t)n;
-	}
-	a.cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID) - before;
-	if (n == 0)
-		put(s.fd, &a, sizeof a);
-	free(buffer);
-	close(s.fd);
-}
-
-static void *stream_thread(void *arg)
-{
-	struct served s = *(struct served *)arg;
-	free(arg);
-	serve_stream(s);
-	return NULL;
-}
-
-static void serve_messages(struct served s)
-{
-	static char buffer[LARGEST];
-	uint64_t rounds = s.hello.mode == 'c' ? 1 : UINT64_MAX;
-	for (; rounds > 0 && all(s.fd, buffer, s.hello.size); rounds--)
-		if (!put(s.fd, buffer, s.hello.size))
-			break;
-	close(s.fd); // of mode c the server is the first: the client's ports are free at once
-}
-
-static void serve(int listener)
-{
-	for (;;) {
-		struct served s = {.fd = accept(listener, NULL, NULL)};
-		if (s.fd < 0 && (errno == EINTR || errno == ECONNABORTED))
-			continue;
-		if (s.fd < 0)
-			fail("accept");
-		no_delay(s.fd);
-		if (!all(s.fd, &s.hello, sizeof s.hello) || s.hello.size < 1 || s.hello.size > LARGEST) {
-			close(s.fd);
-		} else if (s.hello.mode == 'n') { // one of several streams
-			pthread_t thread;
-			struct served *copy = malloc(sizeof s);
-			if (!copy)
-				fail("memory");
-			*copy = s;
-			if (pthread_create(&thread, NULL, stream_thread, copy) != 0)
-				fail("thread");
-			pthread_detach(thread);
-		} else if (s.hello.mode == 's') {
-			serve_stream(s);
-		} else {
-			serve_messages(s);
-		}
-	}
-}
-
-// The client.
-
-static int open_connection(char mode)
-{
-	struct hello h = {.mode = (uint32_t)mode, .check = (uint32_t)with.check, .size = with.size};
-	int fd = open_socket();
-	while (connect(fd, (struct sockaddr *)&with.at, with.length) < 0)
-		if (errno != EINTR && errno != EAGAIN) // a full queue of AF_UNIX says EAGAIN
-			fail("connect");
-	no_delay(fd);
-	if (!put(fd, &h, sizeof h))
-		fail("write");
-	return fd;
-}
-
-static struct {
-	uint64_t begin, end;	 // of what counts, in ns
-	uint64_t histogram[BUCKETS]; // of whole round trips, in ns
-	uint64_t counted;	 // of them
-} run;
-
-// count has the seven highest bits of a time behind the first, so it is right to
-// 0.8 %. Package measure of dsbench has the same buckets.
-static void count(uint64_t ns)
-{
-	int shift = ns < 128 ? 0 : 63 - __builtin_clzll(ns) - 7;
-	run.histogram[(uint64_t)shift * 128 + (ns >> shift)]++;
-	run.counted++;
-}
-
-struct sent {
-	double rate; // bytes a second
-	uint64_t bytes, cpu;
-};
+struct with with = {.seconds = 1, .streams = 1, .rounds = 1};
 
 static void *send_stream(void *arg)
 {
@@ -332,19 +105,27 @@ static void exchange(int fd, char *message, char *echo, uint64_t number)
 {
 	size_t k = with.size < sizeof number ? with.size : sizeof number;
 	memcpy(message, &number, k);
+	uint64_t begin = with.split ? now() : 0;
 	if (!put(fd, message, with.size))
 		fail("write");
+	uint64_t written = with.split ? now() : 0;
 	if (!all(fd, echo, with.size))
 		fail("the server did not answer");
+	if (with.split) {
+		run.writing += written - begin;
+		run.waiting += now() - written;
+	}
 	if (memcmp(message, echo, with.check ? with.size : k) != 0)
 		wrong("an answer is not what was sent");
 }
 
-static double messages(int connects)
+// messages also says in s how many bytes it sent, and the CPU time of our side.
+static double messages(int connects, struct sent *s)
 {
 	char *message = malloc(2 * with.size), *echo = message + with.size;
 	uint64_t sent = 0, gap = with.rate > 0 ? (uint64_t)(1e9 / with.rate) : 0, t = now(), due = t;
 	int fd = connects ? -1 : open_connection('p');
+	uint64_t begin = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
 	if (!message)
 		fail("memory");
 	memcpy(message, pattern, with.size);
@@ -362,7 +143,8 @@ static double messages(int connects)
 		}
 		if (connects)
 			fd = open_connection('c');
-		exchange(fd, message, echo, sent);
+		for (uint64_t i = 0; i < (connects ? with.rounds : 1); i++)
+			exchange(fd, message, echo, sent + i);
 		if (connects) {
 			if (all(fd, echo, 1))
 				wrong("more than was sent came back");
@@ -371,7 +153,14 @@ static double messages(int connects)
 		t = now();
 		if (from >= run.begin)
 			count(t - from);
+		if (with.pause > 0) {
+			struct timespec d = {.tv_nsec = (long)(with.pause * 1e3)};
+			clock_nanosleep(CLOCK_MONOTONIC, 0, &d, NULL);
+			t = now();
+		}
 	}
+	s->cpu = clock_ns(CLOCK_PROCESS_CPUTIME_ID) - begin;
+	s->bytes = sent * with.size * (connects ? with.rounds : 1);
 	if (!connects)
 		close(fd);
 	free(message);
@@ -393,14 +182,16 @@ static uint64_t median(void)
 // report prints what was asked for: with json
 //
 //	{"rate": bytes or connections or messages a second, "bytes": all that were sent,
-//	 "cpu": ns of both sides (of streams), "histogram": [[bucket, count], …]}
+//	 "writing", "waiting": ns of all messages, with split,
+//	 "cpu": ns of both sides (of messages: of ours), "histogram": [[bucket, count], …]}
 static void report(double rate, double plain, struct sent s)
 {
 	if (!with.json) {
 		printf("%.3f\n", plain);
 		return;
 	}
-	printf("{\"rate\": %.3f, \"bytes\": %llu, \"cpu\": %llu, \"histogram\": [", rate, (unsigned long long)s.bytes, (unsigned long long)s.cpu);
+	printf("{\"rate\": %.3f, \"bytes\": %llu, \"writing\": %llu, \"waiting\": %llu, \"cpu\": %llu, \"histogram\": [", rate, (unsigned long long)s.bytes,
+	       (unsigned long long)run.writing, (unsigned long long)run.waiting, (unsigned long long)s.cpu);
 	const char *comma = "";
 	for (int i = 0; i < BUCKETS; i++)
 		if (run.histogram[i]) {
@@ -412,7 +203,7 @@ static void report(double rate, double plain, struct sent s)
 
 static void usage(void)
 {
-	fputs("usage: pump serve|stream|pingpong|connect ADDRESS PORT [SECONDS [size=N] [streams=N] [rate=N] [check] [json]]\n", stderr);
+	fputs("usage: pump serve|stream|pingpong|connect|many|idle ADDRESS PORT [SECONDS [size=N] [streams=N] [rate=N] [pause=US] [rounds=N] [check] [split] [json]]\n", stderr);
 	exit(2);
 }
 
@@ -444,6 +235,12 @@ static void parse(int argc, char **argv)
 			with.streams = strtoull(argv[i] + 8, NULL, 10);
 		else if (!strncmp(argv[i], "rate=", 5))
 			with.rate = atof(argv[i] + 5);
+		else if (!strncmp(argv[i], "pause=", 6))
+			with.pause = atof(argv[i] + 6);
+		else if (!strncmp(argv[i], "rounds=", 7))
+			with.rounds = strtoull(argv[i] + 7, NULL, 10);
+		else if (!strcmp(argv[i], "split"))
+			with.split = 1;
 		else if (!strcmp(argv[i], "check"))
 			with.check = 1;
 		else if (!strcmp(argv[i], "json"))
@@ -451,20 +248,27 @@ static void parse(int argc, char **argv)
 		else
 			usage();
 	}
-	if (with.size < 1 || with.size > LARGEST || with.streams < 1 || with.streams > MANY || !(with.seconds > 0) || with.rate < 0)
+	uint64_t most = !strcmp(with.mode, "many") || !strcmp(with.mode, "idle") ? CROWD : MANY;
+	if (with.size < 1 || with.size > LARGEST || with.streams < 1 || with.streams > most || with.rounds < 1 || !(with.seconds > 0) || with.rate < 0 ||
+	    with.pause < 0 || with.pause >= 1e6)
 		usage();
 }
 
 int main(int argc, char **argv)
 {
 	int one = 1;
+	struct rlimit files;
 	parse(argc, argv);
 	signal(SIGPIPE, SIG_IGN);
+	if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
+		files.rlim_cur = files.rlim_max; // a crowd needs a descriptor for each
+		setrlimit(RLIMIT_NOFILE, &files);
+	}
 	make_pattern();
 	if (!strcmp(with.mode, "serve")) {
 		int fd = open_socket();
 		setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-		if (bind(fd, (struct sockaddr *)&with.at, with.length) < 0 || listen(fd, MANY) < 0)
+		if (bind(fd, (struct sockaddr *)&with.at, with.length) < 0 || listen(fd, SOMAXCONN) < 0)
 			fail("listen");
 		struct sockaddr_in bound = {0};
 		socklen_t length = sizeof bound;
@@ -483,11 +287,15 @@ int main(int argc, char **argv)
 		s = stream();
 		report(s.rate, s.rate * 8e-9, s);
 	} else if (!strcmp(with.mode, "pingpong")) {
-		double rate = messages(0);
+		double rate = messages(0, &s);
 		report(rate, (double)median() / 2e3, s);
 	} else if (!strcmp(with.mode, "connect")) {
-		double rate = messages(1);
+		double rate = messages(1, &s);
 		report(rate, rate, s);
+	} else if (!strcmp(with.mode, "many") || !strcmp(with.mode, "idle")) {
+		s = crowd(!strcmp(with.mode, "idle"));
+		report(s.rate, s.rate, s);
+		step("done");
 	} else {
 		usage();
 	}
