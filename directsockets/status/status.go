@@ -1,8 +1,10 @@
-// Package status reads what programs that use libextds.so publish about their
-// connections: the memory of LANE.md, "Status".
+// Package status reads what programs that use libextds.so or package directsockets
+// publish about their connections: the memory of LANE.md, "Status".
 //
 //	processes, err := status.All()
 //	for _, s := range processes[0].Sockets { … }
+//
+// Publish makes such a memory, for package directsockets.
 //
 // It is for showing. A record changes while it is read, so its numbers need not
 // agree with each other, and what a process says of itself nobody has checked:
@@ -48,7 +50,7 @@ type Socket struct {
 	Inode         uint64
 
 	ReadsLane, WritesLane bool  // whether bytes go by a lane now, per direction
-	TCP, VELO, RMA        Bytes // by the way that they took
+	TCP, VELO, RMA, ZCopy Bytes // by the way that they took
 }
 
 // Bytes counts stream bytes.
@@ -61,7 +63,10 @@ type Bytes struct {
 func (b Bytes) Sum() uint64 { return b.Read + b.Written }
 
 // memory is what /proc/PID/fd says that the status memory is.
-const memory = "/memfd:exn-ds-family"
+const (
+	memoryName = "exn-ds-family"
+	memory     = "/memfd:" + memoryName
+)
 
 // All looks at every process that this one may look at.
 func All() ([]Process, error) {

@@ -21,7 +21,7 @@ const (
 )
 
 // testFields puts the fields somewhere, in another order than that of the head.
-var testFields = [fields]uint32{300, 4, 100, 200, 208, 216, 224, 232, 8, 12, 240, 248}
+var testFields = [fields]uint32{300, 4, 100, 200, 208, 216, 224, 232, 8, 12, 240, 248, 256, 264}
 
 func testHead() []byte {
 	h := make([]byte, headSize)

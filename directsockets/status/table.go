@@ -14,7 +14,7 @@ import (
 // The head, as LANE.md has it.
 const (
 	magic   = 0x3154415453445845 // "EXDSTAT1"
-	version = 2
+	version = 3
 
 	headSize  = 4096
 	programAt = 256
@@ -38,11 +38,13 @@ const (
 	fieldWriteMode
 	fieldRMARead
 	fieldRMAWritten
+	fieldZCopyRead
+	fieldZCopyWritten
 	fields
 )
 
 // width is how many bytes a field has.
-var width = [fields]uint64{4, 4, 36, 8, 8, 8, 8, 8, 4, 4, 8, 8}
+var width = [fields]uint64{4, 4, 36, 8, 8, 8, 8, 8, 4, 4, 8, 8, 8, 8}
 
 // The limits of what is believed. A table of the library has 16384 records of
 // less than a KiB.
@@ -137,7 +139,8 @@ func (l *layout) socket(record []byte) (s Socket, used bool) {
 	s.ReadsLane, s.WritesLane = s.State == Lane && u32(fieldReadMode) == 1, s.State == Lane && u32(fieldWriteMode) == 1
 	s.TCP = Bytes{u64(fieldTCPRead), u64(fieldTCPWritten)}
 	s.RMA = Bytes{u64(fieldRMARead), u64(fieldRMAWritten)}
-	s.VELO = Bytes{rest(u64(fieldLaneRead), s.RMA.Read), rest(u64(fieldLaneWritten), s.RMA.Written)}
+	s.ZCopy = Bytes{u64(fieldZCopyRead), u64(fieldZCopyWritten)}
+	s.VELO = Bytes{rest(u64(fieldLaneRead), s.RMA.Read+s.ZCopy.Read), rest(u64(fieldLaneWritten), s.RMA.Written+s.ZCopy.Written)}
 	return s, true
 }
 
