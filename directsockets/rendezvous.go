@@ -106,12 +106,26 @@ func (r *rendezvous) open() error {
 	if r.dir != nil || r.failed != nil {
 		return r.failed
 	}
-	if r.dir, r.failed = openDirectory(r.fabric); r.failed != nil {
-		log("everything stays on TCP: %v", r.failed)
-		return r.failed
+	dir, err := openDirectory(r.fabric)
+	if err != nil {
+		log("connections stay on TCP: %v", err)
+		if unusable(err) == reasonDirectory {
+			r.failed = err // the directory will be no better
+		}
+		return err
 	}
+	r.dir = dir
 	r.board = r.dir.openBoard()
 	return nil
+}
+
+// unusable is why a connection stays on TCP when there was an error on the way to the
+// fabric directory.
+func unusable(err error) status.Reason {
+	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
+		return reasonFiles
+	}
+	return reasonDirectory
 }
 
 // ready makes the listener by which this process is found; mu is held.
@@ -228,7 +242,7 @@ func (r *rendezvous) find(c *Conn) {
 	}
 	if err := r.ready(); err != nil {
 		log("no listener in the fabric directory: %v", err)
-		c.stayLocked(reasonDirectory)
+		c.stayLocked(unusable(err))
 		return
 	}
 	if err := r.dir.makeOffer(offerName(c.netns, c.tuple), r.me, c.inode); errors.Is(err, fs.ErrNotExist) {
@@ -250,12 +264,16 @@ func (r *rendezvous) find(c *Conn) {
 		return
 	}
 	r.waiting[c.tuple] = c
-	if peer, inode, found := r.dir.lookOffer(offerName(c.netns, c.tuple.turned())); found {
+	there := c.peerNet
+	if there == 0 {
+		there = c.netns
+	}
+	if peer, inode, found := r.dir.lookOffer(offerName(there, c.tuple.turned())); found {
 		r.begin(c, peer, inode)
 	}
 }
 
-// identify asks the kernel who c is.
+// identify asks the kernel who c is, and the fabric where its other end is.
 func (r *rendezvous) identify(c *Conn) status.Reason {
 	why := reasonNoPeer
 	c.raw.Control(func(fd uintptr) {
@@ -269,11 +287,16 @@ func (r *rendezvous) identify(c *Conn) status.Reason {
 			return
 		}
 		c.inode = st.Ino
+		c.shown.Inode.Store(c.inode)
 		c.netns, _ = unix.GetsockoptUint64(int(fd), unix.SOL_SOCKET, unix.SO_NETNS_COOKIE) // else 0, for both ends
 		why = reasonNone
 	})
-	if why == reasonNone && !c.tuple.upgrades(env.subnets) {
-		why = reasonAddress
+	if why == reasonNone && !c.tuple.inland(env.subnets) {
+		there, ok := c.tuple.abroad(r.fabric, c.netns)
+		if !ok {
+			return reasonAddress
+		}
+		c.peerNet = there
 	}
 	return why
 }
@@ -284,20 +307,42 @@ func (r *rendezvous) begin(c *Conn, peer string, inode uint64) {
 	if !c.move(status.Offered, status.Attaching) {
 		return
 	}
-	ch, why := r.channelTo(peer)
-	if ch == nil {
-		r.later(c, why)
-		return
-	}
-	c.ch, c.peerInode = ch, inode
-	r.ask(c)
+	c.peerInode = inode
+	r.join(c, peer)
 }
 
+// join asks for a lane on a channel to the peer.
+func (r *rendezvous) join(c *Conn, peer string) {
+	ch, why := r.channelTo(peer)
+	switch {
+	case ch != nil:
+		c.ch = ch
+		r.ask(c)
+	case why == reasonLanes:
+		c.stayLocked(why)
+	default:
+		r.later(c, why)
+	}
+}
+
+// channelsMost to one peer have, with the default geometry, as many lanes as the C
+// library has connections.
+const channelsMost = 8
+
+// channelTo is a channel to that peer which is not full, made if need be.
 func (r *rendezvous) channelTo(name string) (*channel, status.Reason) {
+	full := 0
 	for ch := range r.channels {
-		if ch.name == name {
+		if ch.name != name {
+			continue
+		}
+		if !ch.full() {
 			return ch, reasonNone
 		}
+		full++
+	}
+	if full >= channelsMost {
+		return nil, reasonLanes
 	}
 	s, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -323,8 +368,9 @@ func (r *rendezvous) ask(c *Conn) {
 		return
 	}
 	number, generation, ok := ch.pick()
-	if !ok {
-		c.stayLocked(reasonLanes)
+	if !ok { // others were faster
+		c.ch = nil
+		r.join(c, ch.name)
 		return
 	}
 	if !ch.afford(number) {
@@ -344,12 +390,13 @@ func (r *rendezvous) ask(c *Conn) {
 
 // sendProven sends a message with the proof that we own c.
 func (r *rendezvous) sendProven(c *Conn, m *message) status.Reason {
-	proof, err := -1, error(nil)
-	if cerr := c.raw.Control(func(fd uintptr) { proof, err = makeProof(int(fd)) }); cerr != nil || err != nil {
+	var fds []int
+	err := error(nil)
+	if cerr := c.raw.Control(func(fd uintptr) { fds, err = makeProof(int(fd), c.peerNet != 0) }); cerr != nil || err != nil {
 		return reasonFiles
 	}
-	defer unix.Close(proof)
-	if c.ch.send(m, proof) != nil {
+	defer closeAll(fds)
+	if c.ch.send(m, fds...) != nil {
 		return reasonNoPeer
 	}
 	return reasonNone
@@ -365,7 +412,7 @@ func (r *rendezvous) greeted(ch *channel) {
 }
 
 // attach answers ATTACH.
-func (r *rendezvous) attach(ch *channel, m *message, proof int) {
+func (r *rendezvous) attach(ch *channel, m *message, handed []int) {
 	c := r.waiting[m.tuple.turned()]
 	if c != nil && c.inode != m.peerInode {
 		c = nil
@@ -379,7 +426,7 @@ func (r *rendezvous) attach(ch *channel, m *message, proof int) {
 		refuse(reasonNoPeer)
 	case c.own != nil && c.tuple.first():
 		refuse(reasonNone) // ours is on its way
-	case !checkProof(c.tuple, m.inode, ch.uid, proof):
+	case !checkProof(c.tuple, c.peerNet, m.inode, ch.uid, handed):
 		refuse(reasonProof)
 		c.stayLocked(reasonProof)
 	case !ch.afford(m.lane):
@@ -400,13 +447,13 @@ func (r *rendezvous) attach(ch *channel, m *message, proof int) {
 }
 
 // answered takes the answer to our ATTACH.
-func (r *rendezvous) answered(ch *channel, m *message, proof int) {
+func (r *rendezvous) answered(ch *channel, m *message, handed []int) {
 	for _, c := range r.waiting {
 		if c.State() != status.Attaching || c.ch != ch || c.own == nil || c.lane != m.lane || c.generation != m.generation {
 			continue
 		}
 		switch why := status.Reason(m.reason); {
-		case m.kind == msgAttachOK && m.inode == c.peerInode && checkProof(c.tuple, m.inode, ch.uid, proof):
+		case m.kind == msgAttachOK && m.inode == c.peerInode && checkProof(c.tuple, c.peerNet, m.inode, ch.uid, handed):
 			r.attached(c)
 		case m.kind == msgAttachOK:
 			c.stayLocked(reasonProof)

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"net/netip"
+
+	"exnet/directsockets/home"
 )
 
 // A tuple is a connection as its one end sees it.
@@ -16,11 +18,11 @@ func plain(a netip.AddrPort) netip.AddrPort {
 // turned is how the other end sees it.
 func (t tuple) turned() tuple { return tuple{t.remote, t.local} }
 
-// upgrades says whether a connection between such addresses may: inside the
-// loopback, from an address of this host to the same one, or inside the subnets
-// that the user names. A peer in another network namespace is never found:
-// offers carry its cookie.
-func (t tuple) upgrades(subnets []netip.Prefix) bool {
+// inland says whether the other end is in this network namespace, at an address that
+// upgrades: inside the loopback, from an address of this host to the same one, or
+// inside the subnets that the user names. An end that turns out to be elsewhere is
+// never found: offers carry the cookie of this namespace.
+func (t tuple) inland(subnets []netip.Prefix) bool {
 	a, b := t.local.Addr(), t.remote.Addr()
 	if !a.IsValid() || !b.IsValid() {
 		return false
@@ -34,6 +36,23 @@ func (t tuple) upgrades(subnets []netip.Prefix) bool {
 		return false
 	}
 	return a.IsLoopback() && b.IsLoopback() && a.Is4() == b.Is4() || a == b || named(a) && named(b)
+}
+
+// abroad says in which other network namespace the other end is: both ends have to be
+// at addresses that nodes of the fabric have registered, ours in this namespace.
+func (t tuple) abroad(fabric string, here uint64) (there uint64, ok bool) {
+	ours, err := home.Find(fabric, t.local.Addr())
+	if err != nil || ours != here || here == 0 {
+		return 0, false
+	}
+	there, err = home.Find(fabric, t.remote.Addr())
+	if err != nil || there == 0 {
+		return 0, false
+	}
+	if there == here {
+		there = 0
+	}
+	return there, true
 }
 
 // wire is an end as in offers and control messages: 16 bytes of address, IPv4
