@@ -27,6 +27,9 @@ type channel struct {
 	home    *rendezvous
 	inviter bool // we connected the control socket: we pick even lanes
 	uid     uint32
+	pid     int // of the peer, for zcopy.go
+	process int // the same process as a pidfd, or -1
+	zcopy   atomic.Int32
 	ctl     pollable
 	bell    pollable // of ourWaiter
 	night   pollable // of nightWaiter
@@ -37,6 +40,7 @@ type channel struct {
 	// Guarded by home.mu until HELLO has come, then constant.
 	name  string // the peer's listener
 	peer  *lane.Memory
+	pool  *lane.Pool
 	bells [lane.Waiters]int
 
 	// Guarded by home.mu.
@@ -45,6 +49,8 @@ type channel struct {
 	generation uint32
 	picked     [4096 / 64]uint64 // lanes that we picked
 	touched    [4096 / 64]uint64 // lanes that the budget knows
+
+	spent atomic.Uint64 // bytes that the budget has granted
 
 	// rung is the epoch of each waiter of the peer that was rung for. A word
 	// that two have raced for costs one ring more.
@@ -90,7 +96,7 @@ func closeLater(all ...pollable) {
 // openChannel makes a channel on a connected control socket, which it takes, and
 // sends HELLO; home.mu is held.
 func openChannel(home *rendezvous, socket int, inviter bool) (ch *channel, why status.Reason, err error) {
-	ch = &channel{home: home, inviter: inviter, engaged: map[*Conn]struct{}{}}
+	ch = &channel{home: home, inviter: inviter, engaged: map[*Conn]struct{}{}, process: -1}
 	for i := range ch.bells {
 		ch.bells[i] = -1
 	}
@@ -111,13 +117,15 @@ func openChannel(home *rendezvous, socket int, inviter bool) (ch *channel, why s
 			}
 		}
 		ch.own.Unmap()
+		closeProcess(ch)
 		ch = nil
 	}()
 	peer, err := unix.GetsockoptUcred(socket, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {
 		return ch, reasonNoPeer, os.NewSyscallError("SO_PEERCRED", err)
 	}
-	ch.uid = peer.Uid
+	ch.uid, ch.pid = peer.Uid, int(peer.Pid)
+	ch.process = peerProcess(socket)
 	if ch.own, memory, err = newMemory(); err != nil {
 		return ch, reasonMemory, err
 	}
@@ -163,9 +171,9 @@ func newBell() (p pollable, fd int, err error) {
 	return p, fd, err
 }
 
-// newMemory makes our file, with fewer lanes where address space is short.
+// newMemory makes our file, with fewer lanes and windows where address space is short.
 func newMemory() (m *lane.Memory, fd int, err error) {
-	for g := env.geometry; g.Lanes >= 2; g.Lanes = g.Lanes / 2 &^ 1 {
+	for g := env.geometry; g.Lanes >= 2; g.Lanes, g.Windows = g.Lanes/2&^1, (g.Windows+1)/2 {
 		if m, fd, err = lane.New(g); err == nil || !errors.Is(err, unix.ENOMEM) {
 			break
 		}
@@ -264,15 +272,11 @@ func (ch *channel) handle(b *[messageSize]byte, fds []int) status.Reason {
 	case ch.peer == nil:
 		return reasonHostile
 	}
-	proof := -1
-	if len(fds) > 0 {
-		proof = fds[0]
-	}
 	switch m.kind {
 	case msgAttach:
-		ch.home.attach(ch, &m, proof)
+		ch.home.attach(ch, &m, fds)
 	case msgAttachOK, msgAttachNo:
-		ch.home.answered(ch, &m, proof)
+		ch.home.answered(ch, &m, fds)
 	default:
 		return reasonHostile
 	}
@@ -304,6 +308,7 @@ func (ch *channel) hello(m *message, fds []int) status.Reason {
 		fds[1+w] = -1
 	}
 	ch.name, ch.peer = strings.Clone(m.name), peer
+	ch.pool = lane.NewPool(ch.own, peer, env.windowLeast, ch.affordWindow)
 	ch.home.greeted(ch)
 	return reasonNone
 }
@@ -332,22 +337,24 @@ func (ch *channel) release() {
 			unix.Close(fd)
 		}
 	}
-	n := 0
-	for _, word := range ch.touched {
-		n += bits.OnesCount64(word)
-	}
-	budget.giveBack(uint64(n) * ch.own.Touched())
+	budget.giveBack(ch.spent.Load())
 	ch.own.Unmap()
 	ch.peer.Unmap()
+	closeProcess(ch)
 }
 
-// ring wakes the waiters of the peer that mask, a word of its control block,
-// names, if they sleep. The caller has a reference and has posted, or given
-// credit, before (1).
-func (ch *channel) ring(mask *atomic.Uint64) {
+// ring tells the peer of c, after something was posted or credit given on its lane
+// (1): it makes the mark that mask, a word of the peer's control block, asks for, and
+// wakes the waiters that it names, if they sleep. The caller has a reference.
+func (ch *channel) ring(c *Conn, mask *atomic.Uint64) {
 	m := mask.Load()
 	if m == 0 {
 		return
+	}
+	if asked := lane.Asked(m); asked != 0 {
+		if was := c.marked.Load(); was != asked && c.marked.CompareAndSwap(was, asked) {
+			ch.own.Mark(c.lane, m)
+		}
 	}
 	for m &= 1<<lane.Waiters - 1; m != 0; m &= m - 1 {
 		w := bits.TrailingZeros64(m)
@@ -364,24 +371,46 @@ func (ch *channel) usable() uint32 { return min(ch.own.Lanes, ch.peer.Lanes) }
 // theirs says that the peer is the one to pick this lane.
 func (ch *channel) theirs(number uint32) bool { return number&1 == 1 == ch.inviter }
 
-// pick takes a lane for a connection of ours, the lowest that both sides have let
-// go of; home.mu is held.
-func (ch *channel) pick() (number, generation uint32, ok bool) {
+// free is the lowest lane that both sides have let go of, of those that we pick
+// from; home.mu is held.
+func (ch *channel) free() (number uint32, ok bool) {
+	ours := uint64(0x5555555555555555)
 	if !ch.inviter {
-		number = 1
+		ours <<= 1
 	}
-	for ; number < ch.usable(); number += 2 {
-		word, bit := &ch.picked[number/64], uint64(1)<<(number%64)
-		if *word&bit != 0 || ch.own.Control(number).Generation.Load() != 0 || ch.peer.Control(number).Generation.Load() != 0 {
-			continue
+	for word, picked := range ch.picked {
+		for left := ^picked & ours; left != 0; left &= left - 1 {
+			number = uint32(word*64 + bits.TrailingZeros64(left))
+			if number >= ch.usable() {
+				return 0, false
+			}
+			if ch.own.Control(number).Generation.Load() == 0 && ch.peer.Control(number).Generation.Load() == 0 {
+				return number, true
+			}
 		}
-		*word |= bit
-		if ch.generation++; ch.generation == 0 {
-			ch.generation = 1
-		}
-		return number, ch.generation, true
 	}
-	return 0, 0, false
+	return 0, false
+}
+
+// pick takes a lane for a connection of ours; home.mu is held.
+func (ch *channel) pick() (number, generation uint32, ok bool) {
+	if number, ok = ch.free(); !ok {
+		return 0, 0, false
+	}
+	ch.picked[number/64] |= 1 << (number % 64)
+	if ch.generation++; ch.generation == 0 {
+		ch.generation = 1
+	}
+	return number, ch.generation, true
+}
+
+// full: none of the lanes that we may pick is left. Unknown before HELLO.
+func (ch *channel) full() bool {
+	if ch.peer == nil {
+		return false
+	}
+	_, ok := ch.free()
+	return !ok
 }
 
 // afford has the budget pay for a lane; home.mu is held.
@@ -390,10 +419,24 @@ func (ch *channel) afford(number uint32) bool {
 	if *word&bit != 0 {
 		return true
 	}
-	if !budget.take(ch.own.Touched()) {
+	if !budget.take(ch.own.Touched(), forAll) {
 		return false
 	}
+	ch.spent.Add(ch.own.Touched())
 	*word |= bit
+	return true
+}
+
+// affordWindow has the budget pay for bytes of windows.
+func (ch *channel) affordWindow(n uint64, growth bool) bool {
+	part := forWindows
+	if growth {
+		part = forGrowth
+	}
+	if !budget.take(n, part) {
+		return false
+	}
+	ch.spent.Add(n)
 	return true
 }
 

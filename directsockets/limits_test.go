@@ -1,8 +1,12 @@
 package directsockets
 
 import (
+	"net"
+	"net/netip"
 	"os"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"exnet/directsockets/status"
 )
@@ -35,8 +39,8 @@ func TestNoLaneLeft(t *testing.T) {
 	o := Options{Fabric: fabric(t)}
 	a, b := pipe(t, o)
 	warm(t, a, b)
-	// The lanes of a process with itself are all those of two channels' halves.
-	for range 4 {
+	// The lanes of a process with itself are those of the halves of so many channels.
+	for range 2 * channelsMost {
 		c, d := pipe(t, o)
 		for !(c.engaged() && d.engaged()) && c.State() != status.TCP && d.State() != status.TCP {
 			write(t, c, "x")
@@ -60,10 +64,10 @@ func TestNoLaneLeft(t *testing.T) {
 }
 
 func TestNoMemoryLeft(t *testing.T) {
-	budget.take(0) // so that it knows its limit
+	budget.take(0, forAll) // so that it knows its limit
 	budget.mu.Lock()
 	was := budget.most
-	budget.most = budget.used + env.geometry.Touched() - 1
+	budget.most = budget.used + 3
 	budget.mu.Unlock()
 	defer func() {
 		budget.mu.Lock()
@@ -88,4 +92,68 @@ func TestDirectoryVanishes(t *testing.T) {
 	read(t, b, "still there")
 	c, d := pipe(t, o)
 	warm(t, c, d)
+}
+
+// Without descriptors connections stay on TCP, and say so; later ones find some again.
+func TestNoDescriptorsLeft(t *testing.T) {
+	o := Options{Fabric: fabric(t)}
+	a, b := pipe(t, o)
+	var was unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	none := was
+	none.Cur = 3 // what is open stays so
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &none); err != nil {
+		t.Fatal(err)
+	}
+	got := refused(t, a, b)
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	if got != reasonFiles {
+		t.Errorf("reason %v", got)
+	}
+	c, d := pipe(t, o)
+	warm(t, c, d)
+}
+
+// Multipath TCP has no lanes.
+func TestMultipathStaysOnTCP(t *testing.T) {
+	o := Options{Fabric: fabric(t)}
+	var config net.ListenConfig
+	config.SetMultipathTCP(true)
+	l, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	dial := Dialer{Lanes: o}
+	dial.SetMultipathTCP(true)
+	c, err := dial.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	s, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, in := c.(*Conn), newConn(s.(*net.TCPConn), false, o)
+	defer in.Close()
+	if multipath, err := out.MultipathTCP(); err != nil || !multipath {
+		t.Skip("this kernel has no multipath TCP, or does not use it")
+	}
+	if got := refused(t, out, in); got != reasonOption {
+		t.Errorf("reason %v", got)
+	}
+}
+
+// An end at an address that is neither here nor registered by exn0 is elsewhere.
+func TestStrangeAddressStaysOnTCP(t *testing.T) {
+	a, b := pipe(t, Options{Fabric: fabric(t)})
+	a.tuple.remote = netip.AddrPortFrom(netip.MustParseAddr("10.9.9.9"), a.tuple.remote.Port()) // as if
+	if got := refused(t, a, b); got != reasonAddress {
+		t.Errorf("reason %v", got)
+	}
 }
