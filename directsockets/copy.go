@@ -31,11 +31,19 @@ func (c *Conn) ReadFrom(r io.Reader) (n int64, err error) {
 			l.N -= n
 		}
 		if !errors.Is(err, errCopy) {
-			return n, err
+			return n, c.copyError("readfrom", err)
 		}
 	}
 	k, err := io.CopyBuffer(struct{ io.Writer }{c}, struct{ io.Reader }{r}, make([]byte, copySize))
-	return n + k, err
+	return n + k, c.copyError("readfrom", err)
+}
+
+// copyError is the error of a copy as package net tells it: around that of either side.
+func (c *Conn) copyError(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &net.OpError{Op: op, Net: "tcp", Source: c.tcp.LocalAddr(), Addr: c.tcp.RemoteAddr(), Err: err}
 }
 
 // fileOf is the file behind a reader, if it is one, and how much of it is meant.
@@ -67,7 +75,7 @@ func (c *Conn) sendFile(f *os.File, limit int64) (done int64, err error) {
 		c.tx.lieDown(false)
 		if c.closing.Load() {
 			c.tx.getUp()
-			return done, c.opError("write", net.ErrClosed)
+			return done, net.ErrClosed
 		}
 		if c.tx.wanted.Load() > 0 {
 			c.tx.getUp()
@@ -106,15 +114,15 @@ func (c *Conn) sendFile(f *os.File, limit int64) (done int64, err error) {
 		case told == unix.EINVAL || told == unix.ENOSYS || told == unix.EOPNOTSUPP:
 			return done, errCopy
 		case told != nil:
-			return done, c.opError("sendfile", told)
+			return done, os.NewSyscallError("sendfile", told)
 		case err == nil:
 			return done, nil
 		case errors.Is(err, os.ErrDeadlineExceeded) && rung && !c.tx.expired():
 			continue
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			return done, c.opError("write", os.ErrDeadlineExceeded)
+			return done, os.ErrDeadlineExceeded
 		default:
-			return done, c.opError("write", net.ErrClosed)
+			return done, net.ErrClosed
 		}
 	}
 	return done, errCopy
@@ -127,7 +135,8 @@ func (c *Conn) WriteTo(w io.Writer) (int64, error) {
 		c.tcpRx.Add(uint64(max(n, 0)))
 		return n, err
 	}
-	return io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{c}, make([]byte, copySize))
+	n, err := io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{c}, make([]byte, copySize))
+	return n, c.copyError("writeto", err)
 }
 
 // WriteBuffers writes all buffers, as v.WriteTo does for a *net.TCPConn, which

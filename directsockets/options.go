@@ -2,6 +2,7 @@ package directsockets
 
 import (
 	"fmt"
+	"math"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -25,16 +26,17 @@ type Options struct {
 
 // settings are those of the process, from the environment.
 type settings struct {
-	off      bool
-	fabric   string
-	calls    uint64 // a connection is busy after so many calls,
-	bytes    uint64 // or so many bytes
-	spin     time.Duration
-	geometry lane.Geometry
-	veloMax  int // what is left of a write goes by slots up to this size
-	subnets  []netip.Prefix
-	memory   uint64 // that lanes may take; 0: by the limits of the process
-	verbose  bool
+	off         bool
+	fabric      string
+	calls       uint64 // a connection is busy after so many calls,
+	bytes       uint64 // or so many bytes
+	spin        time.Duration
+	geometry    lane.Geometry
+	windowLeast uint32 // what a connection gets of a window at first
+	veloMax     int    // what is left of a write goes by slots up to this size
+	subnets     []netip.Prefix
+	memory      uint64 // that lanes may take; 0: by the limits of the process
+	verbose     bool
 }
 
 // env is read once, when the program starts, as in the C library.
@@ -48,21 +50,24 @@ func environment() settings {
 		// It must exceed the time that waking takes, some 20 µs.
 		spin: time.Duration(number("EXN_DS_SPIN_US", 50, 0, 100_000)) * time.Microsecond,
 		geometry: lane.Geometry{
-			Lanes:  uint32(number("EXN_DS_LANES", 1024, 2, 4096)) &^ 1,
-			Slots:  powerOfTwo("EXN_DS_SLOTS", 64, 16, 1024),
-			Window: powerOfTwo("EXN_DS_WINDOW", 256<<10, 16<<10, 16<<20),
+			Lanes:   uint32(number("EXN_DS_LANES", 4096, 2, 4096)) &^ 1,
+			Slots:   powerOfTwo("EXN_DS_SLOTS", 64, 16, 1024),
+			Windows: uint32(number("EXN_DS_WINDOWS", 1024, 1, 4096)),
+			Window:  powerOfTwo("EXN_DS_WINDOW", 256<<10, 16<<10, 16<<20),
 		},
-		veloMax: int(number("EXN_DS_VELO_MAX", 480, 0, 4096)),
-		memory:  number("EXN_DS_MEMORY", 0, 1, 1<<62),
-		verbose: number("EXN_DS_VERBOSE", 0, 0, 9) > 0,
+		windowLeast: powerOfTwo("EXN_DS_WINDOW_LEAST", 64<<10, 16<<10, 16<<20),
+		veloMax:     int(number("EXN_DS_VELO_MAX", 480, 0, 4096)),
+		memory:      number("EXN_DS_MEMORY", 0, 1, 1<<62),
+		verbose:     number("EXN_DS_VERBOSE", 0, 0, 9) > 0,
 	}
+	zcopyFrom.Store(int64(number("EXN_DS_ZCOPY", math.MaxInt64, 1, 1<<40)))
 	testSwitch.Store(uint32(number("EXN_DS_TEST_SWITCH", 0, 0, 1<<30))) // for tests only
 	v := os.Getenv("EXN_DS")
 	s.off = v == "off" || v == "0"
-	for _, text := range strings.FieldsFunc(os.Getenv("EXN_DS_SUBNETS"), func(r rune) bool { return r == ',' || r == ' ' }) {
-		if p, err := netip.ParsePrefix(text); err == nil {
+	for _, net := range strings.FieldsFunc(os.Getenv("EXN_DS_SUBNETS"), func(r rune) bool { return r == ',' || r == ' ' }) {
+		if p, err := netip.ParsePrefix(net); err == nil {
 			s.subnets = append(s.subnets, p.Masked())
-		} else if a, err := netip.ParseAddr(text); err == nil {
+		} else if a, err := netip.ParseAddr(net); err == nil {
 			s.subnets = append(s.subnets, netip.PrefixFrom(a, a.BitLen()))
 		}
 	}
@@ -88,13 +93,17 @@ var rules = policy.Decode(os.Getenv(policy.Variable))
 // program is this one's name in rules.
 var program = filepath.Base(os.Args[0])
 
+// text is a setting.
+func text(name string) string {
+	if v := os.Getenv(name); v != "" {
+		return v
+	}
+	return rules.Setting(program, name)
+}
+
 // number is a setting; what is no number or out of range is ignored.
 func number(name string, preset, least, most uint64) uint64 {
-	text := os.Getenv(name)
-	if text == "" {
-		text = rules.Setting(program, name)
-	}
-	if v, err := strconv.ParseUint(text, 10, 64); err == nil && least <= v && v <= most {
+	if v, err := strconv.ParseUint(text(name), 10, 64); err == nil && least <= v && v <= most {
 		return v
 	}
 	return preset

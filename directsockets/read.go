@@ -32,6 +32,7 @@ type inbound struct {
 	frozen    bool // go_back is set: nothing is taken until BACK
 	eof       bool
 	shut      bool // CloseRead
+	invited   bool // the writer may advertise
 }
 
 // errAgain says that there is nothing to do now.
@@ -94,10 +95,13 @@ func (c *Conn) readEngaged(b []byte) (int, error) {
 	case len(b) == 0:
 		return 0, nil
 	}
+	c.invite(len(b))
 	n, err := c.take(b)
 	switch {
 	case n > 0:
-		c.ch.ring(&c.peer.TxWaiters)
+		if c.in.r.Advert() == 0 { // of an advert that is not at its end the writer need not know yet
+			c.ch.ring(c, &c.peer.TxWaiters)
+		}
 		received()
 		return n, nil
 	case err == errAgain:
@@ -157,6 +161,12 @@ func (c *Conn) left() bool {
 	return !c.dead.Load() || status.Reason(c.reason.Load()) == reasonPeerGone
 }
 
+// readBy changes the mode.
+func (c *Conn) readBy(mode int) {
+	c.in.mode = mode
+	c.shown.ReadMode.Store(uint32(mode))
+}
+
 // turn takes the control messages that are due.
 func (c *Conn) turn() {
 	in := &c.in
@@ -176,7 +186,10 @@ func (c *Conn) turn() {
 				break
 			}
 			in.pending = false
-			in.mode = onLane
+			c.readBy(onLane)
+		}
+		if in.mode == onLane && in.r.Meet() {
+			took = true
 		}
 		look := in.r.Look()
 		if look == lane.Nothing || look == lane.Data && in.mode == onLane {
@@ -197,7 +210,7 @@ func (c *Conn) turn() {
 		case asked && !isLane && (tag == lane.Switch || tag == lane.Back && a == taken):
 			// It crossed our go_back, and nothing was on the lane.
 		case tag == lane.Back && isLane && a == taken:
-			in.mode = onTCP
+			c.readBy(onTCP)
 			c.hint.Store(true)
 			in.r.Give() // before consent: no more than four control slots are ever in use
 			if !asked {
@@ -240,7 +253,7 @@ func (c *Conn) thaw() bool {
 		return false
 	case lane.Command: // what we have not taken comes by TCP
 		in.pending, in.frozen = false, false
-		in.mode = onTCP
+		c.readBy(onTCP)
 		c.hint.Store(true)
 		in.r.Give()
 	case lane.Data: // the writer had left the lane before it saw go_back
@@ -285,6 +298,16 @@ func (c *Conn) take(b []byte) (n int, err error) {
 				return n, errAgain
 			}
 			k, hostile := in.r.Read(b[n:])
+			for !hostile && n+k < len(b) && in.r.AtAdvert() {
+				var m int
+				if m, hostile = c.pull(b[n+k:]); m == 0 {
+					break
+				}
+				k += m
+				m, hostile = in.r.Read(b[n+k:])
+				k += m
+			}
+			c.showRead()
 			n += k
 			in.r.Give()
 			if hostile {

@@ -27,6 +27,7 @@ type outbound struct {
 	switches uint64
 	shut     atomic.Bool // shut down
 	off      bool        // to stay on TCP
+	lent     []byte      // the memory of the advert that is out
 }
 
 // testSwitch has one in so many writes go back to TCP, in tests.
@@ -42,13 +43,21 @@ func (c *Conn) Write(b []byte) (int, error) {
 	c.tx.mu.Lock()
 	defer c.tx.mu.Unlock()
 	done := 0
+	var z advert
 	for {
-		write := c.writeEngaged
-		if !c.engaged() {
-			write = c.writeNative
+		done += c.tally(&z)
+		n, err := 0, error(nil)
+		switch {
+		case done > 0 && done == len(b):
+		case c.engaged():
+			n, err = c.writeEngaged(b[done:], &z)
+		default: // and no advert is out
+			n, err = c.writeNative(b[done:])
 		}
-		n, err := write(b[done:])
-		if done += n; err != errAgain {
+		if done += n; err != errAgain && z.out && err != nil {
+			done += c.cutShort(b[done:], &z)
+		}
+		if err != errAgain {
 			return done, err
 		}
 	}
@@ -78,7 +87,7 @@ func (c *Conn) writeNative(b []byte) (int, error) {
 	return n, err
 }
 
-func (c *Conn) writeEngaged(b []byte) (done int, err error) {
+func (c *Conn) writeEngaged(b []byte, z *advert) (done int, err error) {
 	switch {
 	case c.closing.Load():
 		return 0, c.opError("write", net.ErrClosed)
@@ -90,9 +99,12 @@ func (c *Conn) writeEngaged(b []byte) (done int, err error) {
 	}
 	sent()
 	for done < len(b) {
-		n, err := c.put(b[done:])
+		n, err := c.put(b[done:], z)
 		if done += n; n > 0 {
 			continue
+		}
+		if z.out && !c.stays() {
+			return done + c.cutShort(b[done:], z), errAgain
 		}
 		if err == errAgain {
 			c.sleepTx()
@@ -152,9 +164,29 @@ func (c *Conn) probeTx() {
 
 // settled: on the lane, and nothing speaks against it.
 func (c *Conn) settled() bool {
-	return c.out.mode.Load() == onLane && !c.out.off && !c.fin.Load() && !c.dead.Load() && !c.out.shut.Load() &&
+	return c.out.mode.Load() == onLane && !c.out.off && !c.out.w.Poor() && !c.fin.Load() && !c.dead.Load() && !c.out.shut.Load() &&
 		c.peer.Closed.Load() == 0 && c.peer.Shut.Load() == 0 && c.peer.GoBack.Load() == 0 &&
 		c.ch.live.Load() == alive && testSwitch.Load() == 0
+}
+
+// writeBy changes the mode.
+func (c *Conn) writeBy(mode int32) {
+	c.out.mode.Store(mode)
+	c.shown.WriteMode.Store(uint32(mode))
+}
+
+// poor says that large writes find no window. Slots hold so little that who writes
+// much before anybody reads would wait: TCP holds more.
+func (c *Conn) poor() bool {
+	if !c.out.w.Poor() {
+		return false
+	}
+	if c.out.w.Rich() {
+		c.reason.Store(uint32(reasonNone))
+		return false
+	}
+	c.reason.Store(uint32(reasonMemory))
+	return true
 }
 
 // turnTx changes the mode when that is due.
@@ -170,6 +202,7 @@ func (c *Conn) turnTx() {
 	back := c.peer.GoBack.Load()
 	// Who has ended may be gone, or may refuse what we send; TCP knows.
 	stop := out.off || back != 0 || gone || c.fin.Load() || c.peer.Shut.Load() != 0
+	stop = stop || c.poor()
 	dice := func() bool { n := testSwitch.Load(); return n != 0 && rand.Uint32N(n) == 0 }
 	if out.mode.Load() == onTCP {
 		if stop || c.peer.Consent.Load() <= out.switches || c.peer.Generation.Load() != uint64(c.generation) || dice() {
@@ -179,7 +212,7 @@ func (c *Conn) turnTx() {
 			return
 		}
 		out.switches++
-		out.mode.Store(onLane)
+		c.writeBy(onLane)
 		// A reader that withdraws sets go_back, fences, looks for SWITCH. Either it
 		// sees this one, or we see go_back and undo it before any byte is on the
 		// lane. Post's store of the status word is the fence.
@@ -190,18 +223,19 @@ func (c *Conn) turnTx() {
 	}
 	// A reader that has not seen SWITCH may be about to read from TCP, without
 	// limit: no byte may be there that belongs behind the lane's.
-	if !stop || back == 0 && !gone && !out.w.Joined() {
+	if !stop || back == 0 && !gone && !out.w.Joined() || !c.retract() {
 		return
 	}
 	if back != 0 {
 		c.giveBack(back - 1)
 	}
+	c.showWritten() // what is taken back goes by TCP
 	m, _ := out.w.Bytes()
 	if !out.w.Post(lane.Back, m, 0) && !gone {
 		c.reset(reasonHostile) // the reserved slots are enough for an honest peer
 	}
-	out.mode.Store(onTCP)
-	c.ch.ring(&c.peer.RxWaiters)
+	c.writeBy(onTCP)
+	c.ch.ring(c, &c.peer.RxWaiters)
 }
 
 // giveBack answers go_back. We may not be called again for long, so a small send
@@ -278,7 +312,7 @@ func (c *Conn) failedTx() error {
 }
 
 // put puts bytes where they belong now; errAgain: there is no room.
-func (c *Conn) put(b []byte) (n int, err error) {
+func (c *Conn) put(b []byte, z *advert) (n int, err error) {
 	out := &c.out
 	if !c.settled() {
 		c.turnTx()
@@ -286,13 +320,28 @@ func (c *Conn) put(b []byte) (n int, err error) {
 	if err := c.failedTx(); err != nil {
 		return 0, err
 	}
+	// What was taken of the advert of this Write, up to now or to its withdrawal by
+	// turnTx, comes before anything else of it.
+	if z != nil && z.out {
+		if n = c.tally(z); n > 0 {
+			return n, nil
+		}
+		if z.out {
+			return 0, errAgain
+		}
+	}
 	if out.shut.Load() || out.mode.Load() == onTCP {
 		if out.w.HasAgain() {
 			return 0, errAgain
 		}
 		return c.sendTCP(b) // EPIPE and all the rest are the kernel's
 	}
+	poor := out.w.Poor()
 	for n < len(b) {
+		if c.offer(b[n:], z) {
+			c.ch.ring(c, &c.peer.RxWaiters)
+			break
+		}
 		k := out.w.Write(b[n:], env.veloMax)
 		if out.w.Broken() {
 			c.reset(reasonHostile)
@@ -302,7 +351,11 @@ func (c *Conn) put(b []byte) (n int, err error) {
 			break
 		}
 		n += k
-		c.ch.ring(&c.peer.RxWaiters)
+		c.showWritten()
+		c.ch.ring(c, &c.peer.RxWaiters)
+	}
+	if n == 0 && out.w.Poor() && !poor {
+		return c.put(b, z) // by TCP, or by slots as long as the reader has not taken SWITCH
 	}
 	if n == 0 {
 		return 0, errAgain
@@ -315,6 +368,7 @@ func (c *Conn) put(b []byte) (n int, err error) {
 func (c *Conn) finish(how uint64) {
 	out := &c.out
 	c.turnTx()
+	c.endAdvert()
 	for end := time.Now().Add(patience); out.w.HasAgain() && !c.again() && time.Now().Before(end); {
 		c.control(func(fd int) {
 			p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
@@ -327,5 +381,5 @@ func (c *Conn) finish(how uint64) {
 	}
 	out.shut.Store(true)
 	c.own.Shut.Store(1)
-	c.ch.ring(&c.peer.RxWaiters)
+	c.ch.ring(c, &c.peer.RxWaiters)
 }

@@ -1,0 +1,206 @@
+package directsockets
+
+import (
+	"math"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ZCopy: a large write announces where its bytes are and sleeps, and the reader
+// copies them once, from memory to memory. preload/zcopy.c has the theory: what an
+// advert is, how it is withdrawn, and whose memory is read. What is different here:
+//
+//   - Who withdraws for somebody else (Close, CloseWrite, the way back to TCP) has
+//     tx.mu, which the writer hands over asleep; it counts what was taken when it
+//     is up again.
+//   - Memory that is lent must not move or be freed: out.lent keeps it, and so
+//     what is passed to Write is never on a stack, which may move.
+//   - A deadline takes the place of signals.
+
+// zcopyLeast is EXN_DS_ZCOPY: the shortest write that is advertised.
+func zcopyLeast() int { return int(zcopyFrom.Load()) }
+
+var zcopyFrom atomic.Int64
+
+// pullMost is how much a reader is busy with at once.
+const pullMost = 1 << 20
+
+// An advert is that of one Write. Guarded by tx.mu.
+type advert struct {
+	out  bool   // as far as that knows
+	seen uint64 // of what was taken, so much has been counted
+}
+
+// offer advertises b, all but a window of it, if that pays and the reader takes
+// adverts: Write returns when the rest has room, as without.
+func (c *Conn) offer(b []byte, z *advert) bool {
+	w := &c.out.w
+	if len(b) < zcopyLeast() || z == nil || z.out || w.Poor() {
+		return false
+	}
+	n, least := len(b)-w.Window(), w.Least()
+	if least == 0 || n < zcopyLeast() || uint64(n) < least || !w.Advertise(addressOf(b), n) {
+		return false
+	}
+	c.out.lent = b
+	*z = advert{true, w.ZCopied()}
+	return true
+}
+
+// tally counts what was taken of an advert since the last time, and forgets it when
+// it is over.
+func (c *Conn) tally(z *advert) int {
+	if !z.out {
+		return 0
+	}
+	w := &c.out.w
+	if !w.Advertised() {
+		w.Settle()
+		z.out, c.out.lent = false, nil
+	}
+	n := w.ZCopied() - z.seen
+	z.seen += n
+	return int(n)
+}
+
+// stays says that nothing speaks against the advert that is out.
+func (c *Conn) stays() bool {
+	return c.out.w.Wanted() && c.peer.GoBack.Load() == 0 && c.peer.Closed.Load() == 0 && !c.out.off && !c.fin.Load() &&
+		!c.dead.Load() && c.ch.live.Load() == alive
+}
+
+// cutShort ends the advert of b. What there is room for goes by the lane, as the
+// kernel would have taken that.
+func (c *Conn) cutShort(b []byte, z *advert) int {
+	c.endAdvert()
+	n := c.tally(z)
+	if n < len(b) && c.engaged() && !c.dead.Load() && c.err.Load() == 0 && !c.closing.Load() {
+		k, _ := c.put(b[n:], nil)
+		n += k
+	}
+	return n
+}
+
+// retract withdraws the advert that is out; false: the reader is copying.
+func (c *Conn) retract() bool {
+	return c.out.w.Retract(c.peer.Closed.Load() != 0 || c.ch.live.Load() != alive)
+}
+
+// endAdvert waits for that. A reader that does not let go costs the connection.
+func (c *Conn) endAdvert() {
+	if !c.engaged() {
+		return // it was withdrawn before
+	}
+	for end := time.Now().Add(patience); !c.retract(); time.Sleep(10 * time.Microsecond) {
+		if time.Now().After(end) {
+			c.reset(reasonHostile)
+			c.out.w.Retract(true)
+			return
+		}
+	}
+}
+
+// What is known of reading from the peer's memory.
+const (
+	zcopyUntried = iota
+	zcopyPossible
+	zcopyImpossible
+)
+
+// invite tells the writer that a call reads n bytes: whether adverts are welcome.
+func (c *Conn) invite(n int) {
+	in := &c.in
+	large := n >= zcopyLeast()
+	if large == in.invited || !large && !in.r.AtAdvert() {
+		return
+	}
+	in.invited = large
+	if large && c.ch.copies() {
+		in.r.Invite(uint64(zcopyLeast()))
+		return
+	}
+	in.r.Invite(0)
+	c.ch.ring(c, &c.peer.TxWaiters) // an advert may be out
+}
+
+// pull copies out of the advert that we have come to, at most a piece. 0: it is
+// withdrawn, or cannot be copied, and the writer has to put it on the lane.
+func (c *Conn) pull(b []byte) (n int, hostile bool) {
+	n, hostile = c.in.r.Pull(func(address, left uint64) int {
+		if !c.ch.copies() {
+			return 0
+		}
+		got := readProcess(c.ch.pid, address, b[:min(uint64(len(b)), left, pullMost)])
+		if got <= 0 || c.ch.processGone() {
+			return 0
+		}
+		return got
+	})
+	if c.in.r.Stuck() {
+		c.ch.zcopy.Store(zcopyImpossible)
+		c.in.invited = false
+		c.in.r.Invite(0)
+		c.ch.ring(c, &c.peer.TxWaiters)
+	}
+	return n, hostile
+}
+
+// peerProcess is the process at the other end of a control socket, as a pidfd; -1
+// where it cannot be had: before Linux 6.5.
+func peerProcess(socket int) int {
+	if zcopyLeast() == math.MaxInt {
+		return -1
+	}
+	fd, err := unix.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_PEERPIDFD)
+	if err != nil {
+		return -1
+	}
+	unix.CloseOnExec(fd)
+	return fd
+}
+
+func closeProcess(ch *channel) {
+	if ch.process >= 0 {
+		unix.Close(ch.process)
+	}
+}
+
+// copies says that the peer's memory can be read, and may be: it is a process of our
+// user, and we have no more rights than that.
+func (ch *channel) copies() bool {
+	if ch.zcopy.Load() == zcopyUntried {
+		verdict := int32(zcopyImpossible)
+		if ch.permitted() {
+			verdict = zcopyPossible
+		}
+		ch.zcopy.Store(verdict)
+	}
+	return ch.zcopy.Load() == zcopyPossible
+}
+
+func (ch *channel) permitted() bool {
+	me := unix.Geteuid()
+	if ch.process < 0 || ch.pid <= 0 || int(ch.uid) != me || unix.Getuid() != me || me != 0 && tracesOthers() {
+		return false
+	}
+	return probeProcess(ch.pid)
+}
+
+// tracesOthers: the kernel would let us read what our user may not.
+func tracesOthers() bool {
+	h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var d [2]unix.CapUserData
+	return unix.Capget(&h, &d[0]) != nil || d[0].Effective&(1<<unix.CAP_SYS_PTRACE) != 0
+}
+
+// processGone says that the process that the number meant when we began may have
+// ended, or executed another program.
+func (ch *channel) processGone() bool {
+	gone := true
+	ch.ctl.raw.Control(func(ctl uintptr) {
+		gone = poll(int(ctl), 0) != 0 || poll(ch.process, unix.POLLIN) != 0
+	})
+	return gone
+}
