@@ -25,19 +25,21 @@ type Conn struct {
 	active bool        // we dialled
 	tuple  tuple
 
-	state   atomic.Uint32 // status.State
-	reason  atomic.Uint32 // status.Reason
+	shown   *status.Record
+	state   atomic.Uint32  // status.State; shown has a copy
+	reason  *atomic.Uint32 // status.Reason, in shown
 	closing atomic.Bool
 	linger  atomic.Int32 // seconds; -1: not set
 
-	// Counting: calls and bytes by TCP, and the call from which on a peer is
-	// looked for.
+	// Counting: calls and bytes by TCP, which are in shown, and the call from which
+	// on a peer is looked for.
 	calls, due   atomic.Uint64
-	tcpRx, tcpTx atomic.Uint64
+	tcpRx, tcpTx *atomic.Uint64
 	looking      atomic.Bool // a search is on its way
 
 	// Guarded by home.mu.
-	inode, netns, peerInode uint64
+	inode, netns, peerInode uint64 // inode also in shown
+	peerNet                 uint64 // cookie of the other end's network namespace; 0: ours
 	offers, attempt         int
 
 	// The attachment: set under home.mu before the state is Attached, from then
@@ -45,6 +47,7 @@ type Conn struct {
 	ch               *channel
 	lane, generation uint32
 	own, peer        *lane.Control
+	marked           atomic.Uint64 // how often the peer had asked for a mark when we made one
 
 	// rx.mu guards in, tx.mu guards out; what both look at is atomic.
 	rx, tx side
@@ -73,20 +76,21 @@ func newConn(tcp *net.TCPConn, active bool, o Options) *Conn {
 	c.rx.bell, c.tx.bell = make(chan struct{}, 1), make(chan struct{}, 1)
 	local, remote := tcp.LocalAddr().(*net.TCPAddr), tcp.RemoteAddr().(*net.TCPAddr)
 	c.tuple = tuple{plain(local.AddrPort()), plain(remote.AddrPort())}
-	c.state.Store(uint32(status.Counting))
+	c.shown = show(c, o.Fabric)
+	c.shown.Name(c.tuple.local, c.tuple.remote)
+	c.reason, c.tcpRx, c.tcpTx = &c.shown.Reason, &c.shown.TCPRead, &c.shown.TCPWritten
+	state := status.TCP
 	switch {
 	case env.off || o.Off:
 		c.reason.Store(uint32(reasonSetting))
-		c.state.Store(uint32(status.TCP))
-	case !c.tuple.upgrades(env.subnets):
-		c.reason.Store(uint32(reasonAddress))
-		c.state.Store(uint32(status.TCP))
 	case !c.permitted(rules):
 		c.reason.Store(uint32(reasonPolicy))
-		c.state.Store(uint32(status.TCP))
 	default:
 		c.home = meetingIn(o.Fabric)
+		state = status.Counting
 	}
+	c.state.Store(uint32(state))
+	c.become()
 	return c
 }
 
@@ -102,7 +106,11 @@ func (c *Conn) permitted(rules *policy.Policy) bool {
 func (c *Conn) State() status.State { return status.State(c.state.Load()) }
 
 func (c *Conn) move(from, to status.State) bool {
-	return c.state.CompareAndSwap(uint32(from), uint32(to))
+	moved := c.state.CompareAndSwap(uint32(from), uint32(to))
+	if moved {
+		c.become()
+	}
+	return moved
 }
 
 func (c *Conn) engaged() bool { return c.State() == status.Lane }
@@ -127,7 +135,7 @@ func (c *Conn) count() {
 	switch possible, err := c.home.possible(c); {
 	case err != nil:
 		c.home.mu.Lock()
-		c.stayLocked(reasonDirectory)
+		c.stayLocked(unusable(err))
 		c.home.mu.Unlock()
 	case !possible:
 		// Nothing was asked of the kernel, so this may go on for ever: at each call
@@ -150,7 +158,8 @@ func (c *Conn) takeLane(ch *channel, number, generation uint32) {
 	ch.refs.Add(1)
 	c.ch, c.lane, c.generation = ch, number, generation
 	c.own, c.peer = ch.own.Control(number), ch.peer.Control(number)
-	c.out.w = lane.NewWriter(ch.own, ch.peer, number)
+	c.out.w = lane.NewWriter(ch.pool, number)
+	c.marked.Store(0)
 	c.in.r = lane.NewReader(ch.own, ch.peer, number)
 	for _, w := range []*atomic.Uint64{&c.own.Closed, &c.own.Shut, &c.own.Consent, &c.own.GoBack, &c.own.RxWaiters, &c.own.TxWaiters} {
 		w.Store(0)
@@ -172,6 +181,7 @@ func (c *Conn) leaveLane() {
 		c.home.sentry.remove(c)
 		c.post = 0
 	}
+	ch.pool.Left(c.lane)
 	c.own.Generation.Store(0)
 	c.own, c.peer = nil, nil
 	if !ch.theirs(c.lane) {
@@ -390,13 +400,15 @@ func (c *Conn) Status() Status {
 		defer c.home.mu.Unlock()
 	}
 	s := Status{Socket: status.Socket{
-		State: c.State(), Reason: status.Reason(c.reason.Load()), Local: c.tuple.local, Remote: c.tuple.remote,
+		State: c.State(), Reason: status.Reason(c.reason.Load()), Local: c.tuple.local, Remote: c.tuple.remote, Inode: c.shown.Inode.Load(),
 		TCP: status.Bytes{Read: c.tcpRx.Load(), Written: c.tcpTx.Load()},
 	}}
-	lane, window := c.in.r.Bytes()
-	s.RMA.Read, s.VELO.Read = window, lane-window
-	lane, window = c.out.w.Bytes()
-	s.RMA.Written, s.VELO.Written = window, lane-window
+	all, window := c.in.r.Bytes()
+	s.ZCopy.Read = c.in.r.ZCopied()
+	s.RMA.Read, s.VELO.Read = window, all-window-s.ZCopy.Read
+	all, window = c.out.w.Bytes()
+	s.ZCopy.Written = c.out.w.ZCopied()
+	s.RMA.Written, s.VELO.Written = window, all-window-s.ZCopy.Written
 	if s.State == status.Lane {
 		s.ReadsLane, s.WritesLane = c.in.mode == onLane, c.out.mode.Load() == onLane
 		s.ReadWindow, s.WriteWindow = c.in.r.Window(), c.out.w.Window()

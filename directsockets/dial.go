@@ -4,6 +4,8 @@ import (
 	"context"
 	"net"
 	"time"
+
+	"exnet/directsockets/status"
 )
 
 // Dial is net.Dial. Of a TCP network it gives a *Conn.
@@ -67,7 +69,10 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 		return nil, err
 	}
 	if tcp, ok := l.(*net.TCPListener); ok {
-		return &Listener{TCPListener: tcp, lanes: lc.Lanes}, nil
+		l := &Listener{TCPListener: tcp, lanes: lc.Lanes}
+		l.shown = show(l, lc.Lanes.Fabric)
+		l.shown.State.Store(uint32(status.Listener))
+		return l, nil
 	}
 	return l, nil
 }
@@ -76,6 +81,13 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 type Listener struct {
 	*net.TCPListener
 	lanes Options
+	shown *status.Record
+}
+
+// Close ends it, not its connections.
+func (l *Listener) Close() error {
+	l.shown.State.Store(uint32(status.Closed))
+	return l.TCPListener.Close()
 }
 
 // Accept waits for the next connection, a *Conn.

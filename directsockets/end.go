@@ -32,8 +32,8 @@ func (c *Conn) reset(why status.Reason) {
 		c.control(disconnect)
 	}
 	c.control(func(fd int) { unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR) }) // ours counts
-	c.ch.ring(&c.peer.RxWaiters)
-	c.ch.ring(&c.peer.TxWaiters)
+	c.ch.ring(c, &c.peer.RxWaiters)
+	c.ch.ring(c, &c.peer.TxWaiters)
 	c.rx.wake()
 	c.tx.wake()
 	log("%v to %v reset: %v", c.tuple.local, c.tuple.remote, why)
@@ -168,12 +168,13 @@ func (c *Conn) CloseWrite() error {
 
 // Close closes the connection. As with TCP, bytes that were not read reset it.
 func (c *Conn) Close() error {
-	if c.closing.Swap(true) {
-		return c.tcp.Close() // says that it is closed
+	if c.closing.Swap(true) { // TCP may end only after the lane, which who was first sees to
+		return c.opError("close", net.ErrClosed)
 	}
 	for {
 		switch s := c.State(); s {
 		case status.TCP:
+			c.shown.State.Store(uint32(status.Closed))
 			return c.tcp.Close()
 		case status.Lane:
 			c.closeEngaged()
@@ -201,12 +202,13 @@ func (c *Conn) closeEngaged() {
 	c.turn()
 	// For bytes unread by TCP the kernel resets, and the peer must not see another
 	// end before.
-	unread := c.in.mode == onLane && c.in.r.Look() != lane.Nothing && !c.in.eof
+	unread := c.in.mode == onLane && (c.in.r.Look() != lane.Nothing || c.in.r.AtAdvert()) && !c.in.eof
 	c.control(func(fd int) {
 		if n, err := unix.IoctlGetInt(fd, unix.SIOCINQ); err == nil && n > 0 {
 			unread = true
 		}
 	})
+	c.endAdvert()
 	abort := unread || c.linger.Load() == 0
 	if !c.dead.Load() && !abort && !c.out.shut.Load() {
 		c.finish(lane.HowClose)
@@ -216,8 +218,8 @@ func (c *Conn) closeEngaged() {
 		c.tcp.SetLinger(0)
 	}
 	c.own.Closed.Store(1)
-	c.ch.ring(&c.peer.RxWaiters)
-	c.ch.ring(&c.peer.TxWaiters)
+	c.ch.ring(c, &c.peer.RxWaiters)
+	c.ch.ring(c, &c.peer.TxWaiters)
 	c.move(status.Lane, status.Closed)
 	c.home.mu.Lock()
 	c.leaveLane()
@@ -292,8 +294,8 @@ func (c *Conn) stepBack(why status.Reason) (done, never bool) {
 		if c.ch.live.Load() != alive {
 			return false, true
 		}
-		c.ch.ring(&c.peer.RxWaiters)
-		c.ch.ring(&c.peer.TxWaiters)
+		c.ch.ring(c, &c.peer.RxWaiters)
+		c.ch.ring(c, &c.peer.TxWaiters)
 		return false, false
 	}
 	c.reason.Store(uint32(why))

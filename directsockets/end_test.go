@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -121,6 +122,27 @@ func TestCloseWakes(t *testing.T) {
 			b.Close()
 		}
 		sleepers.Wait()
+	}
+}
+
+// Of two that close at a time one has closed it, even if the other returns before.
+func TestClosesAtATime(t *testing.T) {
+	a, b := upgraded(t)
+	a.tx.mu.Lock()
+	first := make(chan error)
+	go func() { first <- a.Close() }()
+	for !a.closing.Load() {
+		runtime.Gosched()
+	}
+	if err := a.Close(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("second close: %v", err)
+	}
+	a.tx.mu.Unlock()
+	if err := <-first; err != nil {
+		t.Errorf("first close: %v", err)
+	}
+	if n, err := b.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+		t.Errorf("after the close: %d, %v", n, err)
 	}
 }
 
