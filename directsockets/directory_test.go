@@ -1,11 +1,14 @@
 package directsockets
 
 import (
+	"net/netip"
 	"os"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"exnet/directsockets/home"
 )
 
 // What others may write is not used; what is made in a group's directory is the
@@ -99,5 +102,42 @@ func TestLeftovers(t *testing.T) {
 	}
 	if len(names) != 3 || names[0] != "board-1" || names[1] != "o-good" || names[2] != me {
 		t.Errorf("left are %v", names)
+	}
+}
+
+// The other end is abroad if both addresses are registered, ours in this namespace.
+func TestTupleAbroad(t *testing.T) {
+	const here, there = 7, 8
+	dir := t.TempDir()
+	a, b, c := netip.MustParseAddr("10.2.0.7"), netip.MustParseAddr("10.2.0.8"), netip.MustParseAddr("fd00::9")
+	for cookie, addresses := range map[uint64][]netip.Addr{here: {a, c}, there: {b}} {
+		r, err := home.Register(dir, cookie)
+		if err == nil {
+			err = r.Hold(addresses)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	of := func(local, remote netip.Addr) tuple {
+		return tuple{netip.AddrPortFrom(local, 1), netip.AddrPortFrom(remote, 2)}
+	}
+	stranger := netip.MustParseAddr("10.2.0.9")
+	for _, x := range []struct {
+		tuple
+		net, there uint64
+		ok         bool
+	}{
+		{of(a, b), here, there, true},
+		{of(b, a), there, here, true},
+		{of(a, c), here, 0, true},   // both here
+		{of(a, b), there, 0, false}, // ours is registered elsewhere
+		{of(a, b), 0, 0, false},     // a kernel without cookies
+		{of(stranger, b), here, 0, false},
+		{of(a, stranger), here, 0, false},
+	} {
+		if got, ok := x.abroad(dir, x.net); got != x.there || ok != x.ok {
+			t.Errorf("%v in %d: %d, %v", x.tuple, x.net, got, ok)
+		}
 	}
 }

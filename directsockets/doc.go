@@ -6,11 +6,11 @@
 //	transport := &http.Transport{DialContext: new(directsockets.Dialer).DialContext}
 //
 // A [Conn] is used like a *net.TCPConn. Once it is busy, and its peer is in the
-// same network namespace and fabric directory and uses this package or
-// libextds.so, its bytes go through memory that the two processes share; names,
-// options, errors and deadlines stay those of the TCP connection, which stays.
-// If not, it is a TCP connection that makes the system calls of package net.
-// [Conn.Status] says which, and why. The fabric directory is [Options].Fabric or
+// same fabric directory, in the same network namespace or one that exn0 joins with
+// it, and uses this package or libextds.so, its bytes go through memory that the two
+// processes share; names, options, errors and deadlines stay those of the TCP
+// connection, which stays. If not, it is a TCP connection that makes the system calls of package net.
+// [Conn.Status] says which, and why, and exn-tun show sockets from outside. The fabric directory is [Options].Fabric or
 // EXN_FABRIC; EXN_DS=off turns all of it off, and the other variables of the C
 // library (preload/config.c) mean the same here.
 //
@@ -70,6 +70,19 @@
 // message.go, LANE.md section 6); nonsense resets that connection, or ends the
 // channel, and nothing else.
 //
+// # When something is wrong
+//
+// Nothing of what follows hangs, and [Conn.Status] names each:
+//
+//	a peer of another version          TCP, "version"
+//	a fabric directory that cannot be  TCP, "directory"
+//	used or trusted
+//	one that vanishes                  made anew for new connections; who has a lane keeps it
+//	no lanes, memory or descriptors    TCP, "lanes", "memory", "files"
+//	multipath TCP                      TCP, "option"
+//	nonsense in the peer's memory      ECONNRESET, "hostile memory"; other connections go on
+//	a peer that dies                   what TCP says: the end, or ECONNRESET
+//
 // # What it is not
 //
 //   - Multipath TCP, which Go's listeners use by default, has no lanes: ListenConfig
@@ -79,6 +92,8 @@
 //   - A TCP socket obtained by File or used by SyscallConn().Read and Write moves
 //     bytes past this package, so its connection goes back to TCP for good. Control
 //     does not: it is for options.
-//   - It is not published for exn-tun show sockets.
-//   - There is no zero copy, and no upgrade across network namespaces or hosts.
+//   - Go runs nothing at the end of a program: the name of its listener stays in the
+//     fabric directory until the next process sweeps there, which each does that
+//     makes a listener of its own. So no more than the last ones are left.
+//   - There is no upgrade across hosts.
 package directsockets
