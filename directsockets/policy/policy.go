@@ -128,18 +128,24 @@ func portsOf(list string) (all []Ports, ok bool) {
 		return nil, true
 	}
 	for word := range strings.SplitSeq(list, ",") {
-		first, last, ranged := strings.Cut(word, "-")
-		if !ranged {
-			last = first
-		}
-		a, errA := strconv.ParseUint(first, 10, 16)
-		b, errB := strconv.ParseUint(last, 10, 16)
-		if errA != nil || errB != nil {
+		r, ok := ParsePorts(word)
+		if !ok {
 			return nil, false
 		}
-		all = append(all, Ports{uint16(a), uint16(b)})
+		all = append(all, r)
 	}
 	return all, true
+}
+
+// ParsePorts reads a port, or a range like 8000-8010.
+func ParsePorts(text string) (r Ports, ok bool) {
+	first, last, ranged := strings.Cut(text, "-")
+	if !ranged {
+		last = first
+	}
+	a, errA := strconv.ParseUint(first, 10, 16)
+	b, errB := strconv.ParseUint(last, 10, 16)
+	return Ports{uint16(a), uint16(b)}, errA == nil && errB == nil && a <= b
 }
 
 func addressesOf(list string) (all []netip.Prefix, ok bool) {

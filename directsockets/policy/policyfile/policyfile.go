@@ -216,16 +216,11 @@ func elements(v any, most int, f func(any) error) error {
 }
 
 func portRange(v any) (policy.Ports, error) {
-	first, last, ranged := strings.Cut(fmt.Sprint(v), "-")
-	if !ranged {
-		last = first
+	r, ok := policy.ParsePorts(fmt.Sprint(v))
+	if !ok {
+		return r, fmt.Errorf("%v: write a port, or a range like \"8000-8010\"", v)
 	}
-	a, errA := strconv.ParseUint(first, 10, 16)
-	b, errB := strconv.ParseUint(last, 10, 16)
-	if errA != nil || errB != nil || a > b {
-		return policy.Ports{}, fmt.Errorf("%v: write a port, or a range like \"8000-8010\"", v)
-	}
-	return policy.Ports{First: uint16(a), Last: uint16(b)}, nil
+	return r, nil
 }
 
 func subnet(v any) (netip.Prefix, error) {
