@@ -52,6 +52,7 @@ func (m *message) encode() []byte {
 		b[92] = 1
 	}
 	copy(b[96:96+nameSize-1], m.name)
+	order.PutUint32(b[160:], m.geometry.Windows)
 	return b
 }
 
@@ -66,7 +67,7 @@ func (m *message) decode(b *[messageSize]byte) bool {
 	name, _, ended := bytes.Cut(b[96:96+nameSize], []byte{0})
 	*m = message{
 		kind: u32(0), version: u32(4), lane: u32(8), generation: u32(12), reason: u32(16),
-		geometry: lane.Geometry{Lanes: u32(20), Slots: u32(24), Window: u32(28)},
+		geometry: lane.Geometry{Lanes: u32(20), Slots: u32(24), Window: u32(28), Windows: u32(160)},
 		size:     order.Uint64(b[32:]), inode: order.Uint64(b[40:]), peerInode: order.Uint64(b[48:]),
 		tuple: tuple{end(56, 88), end(72, 90)}, v6: b[92] != 0,
 		name: string(name),

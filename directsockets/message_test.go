@@ -106,7 +106,7 @@ func TestUpgrades(t *testing.T) {
 	} {
 		a, b, _ := strings.Cut(ends, " ")
 		x := tuple{netip.AddrPortFrom(netip.MustParseAddr(a), 1), netip.AddrPortFrom(netip.MustParseAddr(b), 2)}
-		if x.upgrades(subnets) != want {
+		if x.inland(subnets) != want {
 			t.Errorf("%s: %v", ends, !want)
 		}
 	}

@@ -1,14 +1,12 @@
 package directsockets
 
 import (
-	"fmt"
-	"os"
-	"path/filepath"
 	"runtime"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"exnet/fabric/limits"
 )
 
 // A spin is what a side has learnt about looking before sleeping: the time is
@@ -80,23 +78,4 @@ func (s *spin) look(ch *channel, ready, stop func() bool) bool {
 
 // scarce says that less than two CPUs are ours: the peer could not run while we
 // spin, or the cgroup would be throttled for it later.
-var scarce = sync.OnceValue(func() bool {
-	if runtime.NumCPU() < 2 { // by affinity, too
-		return true
-	}
-	groups, _ := os.ReadFile("/proc/self/cgroup") // without it there is no quota
-	for line := range strings.Lines(string(groups)) {
-		path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::")
-		for dir := filepath.Clean("/" + path); ok; dir = filepath.Dir(dir) {
-			var quota, period uint64
-			text, _ := os.ReadFile(filepath.Join("/sys/fs/cgroup", dir, "cpu.max"))
-			if n, _ := fmt.Sscan(string(text), &quota, &period); n == 2 && quota < 2*period {
-				return true
-			}
-			if dir == "/" {
-				break
-			}
-		}
-	}
-	return false
-})
+var scarce = sync.OnceValue(func() bool { return limits.CPUs() < 2 })

@@ -31,3 +31,28 @@ func disconnect(fd int) {
 	var none unix.RawSockaddr // AF_UNSPEC is 0
 	unix.RawSyscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&none)), unsafe.Sizeof(none))
 }
+
+// addressOf is where b lies. The caller keeps it from being freed, and on the heap.
+func addressOf(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
+
+// readProcess copies from an address of another process; -1: it cannot.
+func readProcess(pid int, address uint64, b []byte) int {
+	to := unix.Iovec{Base: unsafe.SliceData(b)}
+	to.SetLen(len(b))
+	from := unix.RemoteIovec{Base: uintptr(address), Len: len(b)}
+	n, _, e := unix.Syscall6(unix.SYS_PROCESS_VM_READV, uintptr(pid), uintptr(unsafe.Pointer(&to)), 1, uintptr(unsafe.Pointer(&from)), 1, 0)
+	if e != 0 {
+		return -1
+	}
+	return int(n)
+}
+
+// probeProcess asks the kernel to copy from an address where nothing is.
+func probeProcess(pid int) bool {
+	var b [1]byte
+	to := unix.Iovec{Base: &b[0]}
+	to.SetLen(1)
+	from := unix.RemoteIovec{Len: 1}
+	_, _, e := unix.Syscall6(unix.SYS_PROCESS_VM_READV, uintptr(pid), uintptr(unsafe.Pointer(&to)), 1, uintptr(unsafe.Pointer(&from)), 1, 0)
+	return e == unix.EFAULT
+}

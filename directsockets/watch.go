@@ -19,7 +19,7 @@ import (
 //	  look again; sleep          look at all of the list  odd and not rung for it: ring
 //	                             sleep
 //
-// No wake-up is lost. If the producer misses S's bit, its post was before S's look.
+// No wake-up is lost (test/memmodel/channel, watcher, has it as a model). If the producer misses S's bit, its post was before S's look.
 // If it sees the bit and no odd epoch, W is awake or about to arm, and looks at
 // the list, with S in it, after that. If it sees an epoch that was rung for
 // already, W was woken by that ring, and again looks at the list after the next
