@@ -1,7 +1,7 @@
 // Package channel holds the models of the protocols by which two processes share memory: sleeping and waking, slots and
 // credit, deferred deregistration, and the account of doorbells; and, for directsockets, how a connection leaves TCP without
-// stranding a sleeper (engage), how a direction moves to its lane and back, ends or dies (stream), and what the threads of one
-// side owe each other (threads). They are tests; there is nothing to import.
+// stranding a sleeper (engage), how a direction moves to its lane and back, ends or dies (stream), what the threads of one
+// side owe each other (threads), and how one goroutine of a Go program waits for many calls (watcher). They are tests; there is nothing to import.
 //
 // Each model is the protocol as it must be written, statement by statement, on memory that reorders as x86 (TSO) or
 // arm64 (Weak) does. The tests show that it holds there, and that it breaks when any of its rules is taken away. The

@@ -7,22 +7,22 @@ import (
 )
 
 const (
-	raiseFirst   = "caller: counts itself as native, then reads the state"
-	raiseFence   = "caller: fence between counting itself and reading the state"
-	stateFirst   = "engager: sets the state, then reads the count"
-	stateFence   = "engager: fence between setting the state and reading the count"
-	nobodyNative = "engager: gives up while a call is native"
+	raiseFirst = "caller: counts itself as a user, then reads the state"
+	raiseFence = "caller: fence between counting itself and reading the state"
+	stateFirst = "engager: sets the state, then reads the count"
+	stateFence = "engager: fence between setting the state and reading the count"
+	nobodyElse = "engager: gives up while a call is under way"
 )
 
 // engage is how a connection leaves TCP without stranding a thread that sleeps in the kernel: a call that may sleep there
-// counts itself as native before it looks at the state, and who engages the connection changes the state before it looks
+// counts itself as a user before it looks at the state, and who engages the connection changes the state before it looks
 // at the count. The peer moves its byte to the lane as soon as it finds consent.
 //
 //	caller (any thread, any process)        engager
-//	  native := 1                             state := engaging
+//	  users := 1                              state := engaging
 //	  fence                                   fence
-//	  state TCP: sleep in the kernel          native?
-//	  native := 0                               state := TCP
+//	  state TCP: sleep in the kernel          users?
+//	  users := 0                                state := TCP
 //	  state engaging: wait for the lock       else
 //	  state engaged: use the lane               state := engaged; consent
 //	                                          give the lock
@@ -31,14 +31,14 @@ const (
 func engage() *Model {
 	const onTCP, engaging, engaged = 0, 1, 2
 	m := New("engage: a native call, an engager, a peer")
-	native, state := m.Word("native", 0), m.Word("state", onTCP) // the family's memory
-	consent, slot := m.Word("consent", 0), m.Word("slot", 0)     // the channel's
+	users, state := m.Word("users", 0), m.Word("state", onTCP) // the family's memory
+	consent, slot := m.Word("consent", 0), m.Word("slot", 0)   // the channel's
 	tcp, unlocked := m.Event("tcp"), m.Event("unlocked")
 
 	caller := m.Process("caller")
 	{
 		is, got, old := caller.Var("state"), caller.Var("got"), caller.Var("old")
-		raise, look := Store(native, 1), LoadAcquire(is, state)
+		raise, look := Store(users, 1), LoadAcquire(is, state)
 		caller.Does(While(Not(got),
 			Rule(raiseFirst,
 				Seq(raise, Rule(raiseFence, Fence()), look),
@@ -47,7 +47,7 @@ func engage() *Model {
 				Wait(tcp),
 				Set(got, 1),
 			),
-			Exchange(old, native, 0),
+			Exchange(old, users, 0),
 			If(Eq(is, engaging),
 				Poll(unlocked),
 				LoadAcquire(is, state),
@@ -61,14 +61,14 @@ func engage() *Model {
 
 	engager := m.Process("engager")
 	{
-		busy := engager.Var("native")
-		set, look := Store(state, engaging), Load(busy, native)
+		busy := engager.Var("users")
+		set, look := Store(state, engaging), Load(busy, users)
 		engages := Seq(StoreRelease(state, engaged), StoreRelease(consent, 1))
 		engager.Does(
 			Rule(stateFirst,
 				Seq(set, Rule(stateFence, Fence()), look),
 				look, set, Fence()),
-			Rule(nobodyNative,
+			Rule(nobodyElse,
 				If(Ne(busy, 0), StoreRelease(state, onTCP)).Else(engages),
 				engages),
 			Ring(unlocked),
@@ -94,6 +94,6 @@ func TestSWI1EngageNeedsItsRules(t *testing.T) {
 		{raiseFence, TSO, lost},
 		{stateFirst, SC, lost},
 		{stateFence, TSO, lost},
-		{nobodyNative, SC, lost},
+		{nobodyElse, SC, lost},
 	}, engage())
 }
