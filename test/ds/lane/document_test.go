@@ -82,8 +82,8 @@ func get(fields map[string]field, b []byte, name string) uint64 {
 }
 
 // fileSize is the formula of section 3.
-func fileSize(lanes, slots, window uint64) uint64 {
-	return (4096+lanes*(256+128*slots)+4095)/4096*4096 + lanes*window
+func fileSize(lanes, slots, windows, window uint64) uint64 {
+	return (8192+lanes*(256+128*slots)+4095)/4096*4096 + windows*window
 }
 
 // The tables of LANE.md are what the C code has, no more and no less.
@@ -111,7 +111,7 @@ func TestDocument(t *testing.T) {
 		case "state":
 			states = append(states, last+" "+name)
 		case "file":
-			if size := fileSize(number(t, words[1]), number(t, words[2]), number(t, words[3])); size != number(t, last) {
+			if size := fileSize(number(t, words[1]), number(t, words[2]), number(t, words[3]), number(t, words[4])); size != number(t, last) {
 				t.Errorf("a file of %v is %d bytes by the formula", words[1:], size)
 			}
 		default:
@@ -126,12 +126,12 @@ func TestDocument(t *testing.T) {
 	if !maps.Equal(d.tags, tags) || len(tags) == 0 {
 		t.Errorf("tags: LANE.md has %v, the C code %v", d.tags, tags)
 	}
-	for name, want := range map[string]uint64{"head": 4096, "control": 256, "slot": 128, "payload": 120, "message": 256} {
+	for name, want := range map[string]uint64{"head": 8192, "control": 256, "slot": 128, "payload": 120, "message": 256} {
 		if sizes[name] != want {
 			t.Errorf("%s is %d bytes, LANE.md says %d", name, sizes[name], want)
 		}
 	}
-	for name, want := range map[string]uint64{"version": 1, "waiters": 8, "reserved": 4, "piece": 65536} {
+	for name, want := range map[string]uint64{"version": 2, "waiters": 8, "reserved": 4, "piece": 65536} {
 		if limits[name] != want {
 			t.Errorf("%s is %d, LANE.md says %d", name, limits[name], want)
 		}
@@ -141,7 +141,7 @@ func TestDocument(t *testing.T) {
 	}
 	words := strings.Join(strings.Fields(d.text), " ")
 	for _, says := range []string{
-		"**Version " + strconv.FormatUint(limits["version"], 10) + ", frozen.**",
+		"**Version " + strconv.FormatUint(limits["version"], 10) + ".**",
 		fmt.Sprintf("%d HELLO, %d ATTACH, %d ATTACH_OK, %d ATTACH_NO", kinds["HELLO"], kinds["ATTACH"], kinds["ATTACH_OK"], kinds["ATTACH_NO"]),
 		"numbered from 0 (`enum reason`): " + strings.Join(reasons, ", ") + ".",
 		"States: " + strings.Join(states, ", ") + ".",

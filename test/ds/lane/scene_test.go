@@ -53,15 +53,15 @@ func (s *scene) peer(e *end) *end {
 
 // ring is the one that e writes.
 func (s *scene) ring(e *end) ring {
-	lanes, slots, window := get(s.head, e.memory, "lanes"), get(s.head, e.memory, "slots"), get(s.head, e.memory, "window")
-	from := 4096 + 256*lanes + 128*slots*s.lane
-	at := uint64(len(e.memory)) - window*(lanes-s.lane)
-	return ring{s.document, e.memory[from : from+128*slots], e.memory[at : at+window]}
+	lanes, slots := get(s.head, e.memory, "lanes"), get(s.head, e.memory, "slots")
+	from := 8192 + 256*lanes + 128*slots*s.lane
+	at := uint64(len(e.memory)) - get(s.head, e.memory, "windows")*get(s.head, e.memory, "window")
+	return ring{s.document, e.memory[from : from+128*slots], e.memory[at:]}
 }
 
 // word is one of e's control block.
 func (s *scene) word(e *end, name string) uint64 {
-	return get(s.control, e.memory[4096+256*s.lane:], name)
+	return get(s.control, e.memory[8192+256*s.lane:], name)
 }
 
 // read reads up to n bytes for e, by the rules of section 1.
@@ -73,7 +73,7 @@ func (s *scene) read(e *end, n int) (got []byte) {
 	r := s.ring(writer)
 	for len(got) < n {
 		if !in.lane {
-			if next := r.at(in.slot, in.pieceEnd); !in.due && next.kind == control {
+			if next := r.at(in.slot); !in.due && next.kind == control {
 				s.take(e, next)
 				continue
 			}
@@ -100,19 +100,18 @@ func (s *scene) read(e *end, n int) (got []byte) {
 		}
 		if in.left > 0 {
 			k := min(in.left, uint64(n-len(got)))
-			at := in.piece % uint64(len(r.window))
-			got = append(got, r.window[at:at+k]...)
+			got = append(got, r.windows[in.piece:in.piece+k]...)
 			in.piece, in.left, in.laneRead, in.byWindow = in.piece+k, in.left-k, in.laneRead+k, in.byWindow+k
 			if in.left == 0 {
 				in.slot++
 			}
 			continue
 		}
-		next := r.at(in.slot, in.pieceEnd)
+		next := r.at(in.slot)
 		switch {
 		case next.kind == data && next.window:
 			in.piece, in.left = next.words[0], next.words[1]
-			in.pieceEnd = in.piece + in.left
+			in.pieceEnd += in.left
 		case next.kind == data:
 			part := next.bytes[in.off:]
 			k := min(len(part), n-len(got))
@@ -180,7 +179,7 @@ func (s *scene) skip(e *end, r ring) bool {
 	in := &e.in
 	pieceEnd := in.pieceEnd
 	for k := in.slot; ; k++ {
-		next := r.at(k, pieceEnd)
+		next := r.at(k)
 		if k == in.slot && in.left > 0 { // its piece is open
 			continue
 		}
@@ -195,7 +194,7 @@ func (s *scene) skip(e *end, r ring) bool {
 			return true
 		}
 		if next.window {
-			pieceEnd = next.words[0] + next.words[1]
+			pieceEnd += next.words[1]
 		}
 	}
 }
@@ -208,7 +207,7 @@ func (s *scene) credit(e *end) {
 	}
 	in := e.in
 	told := s.word(e, "slots_taken")
-	for more := in.slot; told > more && s.ring(s.peer(e)).at(more, in.pieceEnd).kind == control; more++ {
+	for more := in.slot; told > more && s.ring(s.peer(e)).at(more).kind == control; more++ {
 		told--
 	}
 	if told != in.slot {
@@ -278,13 +277,13 @@ func (s *scene) meeting(offerName string) {
 		s.Errorf("who connected picks lane %d", s.lane)
 	}
 	for _, e := range s.ends {
-		for _, name := range []string{"lanes", "slots", "window", "size"} {
+		for _, name := range []string{"lanes", "slots", "windows", "window", "size"} {
 			if said, is := get(s.message, e.hello, name), get(s.head, e.memory, name); said != is {
 				s.Errorf("HELLO says %d %s, the head %d", said, name, is)
 			}
 		}
-		size := fileSize(get(s.head, e.memory, "lanes"), get(s.head, e.memory, "slots"), get(s.head, e.memory, "window"))
-		if get(s.head, e.memory, "size") != size || string(e.memory[:8]) != "EXDSLAN1" || get(s.head, e.memory, "version") != 1 {
+		size := fileSize(get(s.head, e.memory, "lanes"), get(s.head, e.memory, "slots"), get(s.head, e.memory, "windows"), get(s.head, e.memory, "window"))
+		if get(s.head, e.memory, "size") != size || string(e.memory[:8]) != "EXDSLAN2" || get(s.head, e.memory, "version") != 2 {
 			s.Errorf("the head begins with %x", e.memory[:32])
 		}
 		if posted := get(s.head, e.memory, "posted"); posted != uint64(len(e.kinds)) {
@@ -342,7 +341,7 @@ func (s *scene) play(lines [][]string) {
 			offer, e.offered = rest[0], rest[1]
 		case "message":
 			m := unfold(s.T, rest)
-			if len(m) != 256 || get(s.message, m, "version") != 1 {
+			if len(m) != 256 || get(s.message, m, "version") != 2 {
 				s.Errorf("line %d: a message of %d bytes", i+1, len(m))
 			}
 			kind := get(s.message, m, "kind")

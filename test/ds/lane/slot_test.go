@@ -26,18 +26,19 @@ type slot struct {
 	kind
 	tag    uint64
 	bytes  []byte    // of VELO
-	window bool      // the bytes are a piece: words are start and length
+	window bool      // the bytes are a piece: words are its place and length
 	words  [2]uint64 // of all but VELO
+	advert bool      // of bytes in the writer's own memory
 }
 
 // A ring is one direction of a lane as its reader sees it.
 type ring struct {
 	document
-	slots, window []byte
+	slots, windows []byte
 }
 
-// at decodes slot number k as sections 4 and 6 say; end is that of the last piece.
-func (r ring) at(k, end uint64) slot {
+// at decodes slot number k as sections 4 and 6 say.
+func (r ring) at(k uint64) slot {
 	count := uint64(len(r.slots)) / 128
 	b := r.slots[k%count*128:][:128]
 	status := binary.LittleEndian.Uint64(b)
@@ -55,12 +56,18 @@ func (r ring) at(k, end uint64) slot {
 		return s
 	}
 	s.words = [2]uint64{binary.LittleEndian.Uint64(b[8:]), binary.LittleEndian.Uint64(b[16:])}
+	if s.tag == r.tags["ZCOPY"] {
+		if address, n := s.words[0], s.words[1]; n >= 1 && n < 1<<62 && address+n >= address {
+			s.kind, s.advert = data, true
+		}
+		return s
+	}
 	if s.tag != r.tags["RMA_INFO"] {
 		s.kind = control
 		return s
 	}
-	start, n, size := s.words[0], s.words[1], uint64(len(r.window))
-	if n >= 1 && n <= 65536 && n <= size-start%size && start >= end && start < 1<<62 {
+	at, n, size := s.words[0], s.words[1], uint64(len(r.windows))
+	if n >= 1 && n <= 65536 && n <= size && at <= size-n {
 		s.kind, s.window = data, true
 	}
 	return s
@@ -73,12 +80,14 @@ func TestSlots(t *testing.T) {
 	seen := make(map[kind]int)
 	for i := 0; i+1 < len(lines); i += 2 {
 		line, answer := lines[i], strings.Join(lines[i+1], " ")
-		k, end, b := number(t, line[1]), number(t, line[2]), unfold(t, line[3:])
-		r := ring{document: d, slots: make([]byte, 16*128), window: make([]byte, 16<<10)}
+		k, b := number(t, line[1]), unfold(t, line[2:])
+		r := ring{document: d, slots: make([]byte, 16*128), windows: make([]byte, 2*16<<10)}
 		copy(r.slots[k%16*128:], b)
-		s := r.at(k, end)
+		s := r.at(k)
 		got := "is " + s.kind.String()
 		switch {
+		case s.kind == data && s.advert:
+			got += fmt.Sprintf(" %d advert", s.words[1])
 		case s.kind == data && s.window:
 			got += fmt.Sprintf(" %d window", s.words[1])
 		case s.kind == data:

@@ -71,7 +71,7 @@ func TestVectors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cmd := exec.CommandContext(t.Context(), program, name)
 			cmd.Env = append(os.Environ(), ds.Preload("", ds.Fabric(t),
-				"EXN_DS_CALLS=1", "EXN_DS_LANES=2", "EXN_DS_SLOTS=16", "EXN_DS_WINDOW=16384")...)
+				"EXN_DS_CALLS=1", "EXN_DS_LANES=2", "EXN_DS_SLOTS=16", "EXN_DS_WINDOW=16384", "EXN_DS_WINDOWS=2")...)
 			var errors strings.Builder
 			cmd.Stderr = &errors
 			out, err := cmd.Output()
