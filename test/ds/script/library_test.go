@@ -46,6 +46,35 @@ func TestLibraryIsLikeTCPForSeeds(t *testing.T) {
 	})
 }
 
+// An edge-triggered member is closed while a copy is open, which is no news; also
+// where calls go through the library and the bytes by TCP all the same.
+func TestCopyTakesThePlace(t *testing.T) {
+	library := ds.Library(t)
+	for name, settings := range map[string][]string{"on the lane": nil, "on TCP": {"EXN_DS_TEST_NOCONSENT=1"}} {
+		t.Run(name, func(t *testing.T) {
+			likeTCP(t, parse(t, `script copy
+open
+warm
+a write c 10
+b x=dup d
+b e=epoll
+b ctl e add d in,et 1
+b wait e 100
+b close d
+b wait e 0
+b wait e 0
+a write c 10
+b wait e 100
+b wait e 0
+b read x 100
+a close c
+b wait e 100
+b wait e 0
+`), library, both, settings...)
+		})
+	}
+}
+
 // FBK-1: likewise when directions go back to TCP and switch again at random.
 func TestLibraryIsLikeTCPWhileSwitching(t *testing.T) {
 	library := ds.Library(t)
@@ -57,10 +86,16 @@ func TestLibraryIsLikeTCPWhileSwitching(t *testing.T) {
 // The comparisons above say nothing if no connection ever leaves TCP.
 func TestWarmConnectionsUpgrade(t *testing.T) {
 	library := ds.Library(t)
-	for _, v := range []script.Variant{{Family: "4"}, {Family: "6"}, {Family: "m"}} {
-		t.Run(v.Family, func(t *testing.T) {
+	const inherited = "script warm\nb l=listen $F\nb exec\na c=socket $F\na connect c $F $port\nb d=accept l\nwarm\n"
+	for _, c := range []struct{ name, family, text string }{
+		{"4", "4", "script warm\nopen\nwarm\n"},
+		{"6", "6", "script warm\nopen\nwarm\n"},
+		{"m", "m", "script warm\nopen\nwarm\n"},
+		{"listener before exec", "4", inherited},
+	} {
+		t.Run(c.name, func(t *testing.T) {
 			// By default settings, and no more than the warm-up that all scripts have.
-			scripts, err := script.Parse("script warm\nopen\nwarm\n", v)
+			scripts, err := script.Parse(c.text, script.Variant{Family: c.family})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -109,6 +144,12 @@ func withoutNagle(s script.Script) bool {
 // may give in some run is right; in practice it is always the same.
 func likeTCP(t *testing.T, s script.Script, library string, with []script.End, settings ...string) {
 	t.Helper()
+	likeTCPBy(t, player(t), s, library, with, settings...)
+}
+
+// likeTCPBy does so with a player that may differ from that over TCP.
+func likeTCPBy(t *testing.T, by string, s script.Script, library string, with []script.End, settings ...string) {
+	t.Helper()
 	plain := script.Stage{Player: player(t)}
 	stage := func() script.Stage {
 		env := make(map[script.End][]string)
@@ -116,7 +157,7 @@ func likeTCP(t *testing.T, s script.Script, library string, with []script.End, s
 		for _, end := range with {
 			env[end] = ds.Preload(library, fabric, slices.Concat(early, settings)...)
 		}
-		return script.Stage{Player: plain.Player, EnvOf: env, Patience: 6 * time.Second}
+		return script.Stage{Player: by, EnvOf: env, Patience: 6 * time.Second}
 	}
 
 	want, got := play(t, plain, s), play(t, stage(), s)

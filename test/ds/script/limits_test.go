@@ -6,13 +6,16 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"exnet/directsockets/status"
+	"exnet/test/built"
 	"exnet/test/ds"
 	"exnet/test/ds/script"
 	"exnet/test/netns"
@@ -237,42 +240,121 @@ func TestLimits(t *testing.T) {
 // Memory: what lanes may take is bounded.
 func TestMemoryBudget(t *testing.T) {
 	library := ds.Library(t)
-	stage := script.Stage{Player: player(t), Env: ds.Preload(library, ds.Fabric(t), "EXN_DS_MEMORY=100000")}
+	stage := script.Stage{Player: player(t), Env: ds.Preload(library, ds.Fabric(t), "EXN_DS_MEMORY=8000")}
 	sockets := outcome(t, stage, parse(t, conversation))
 	if a, b := sockets[script.A].Reason.String(), sockets[script.B].Reason.String(); a != "memory" && b != "memory" {
 		t.Errorf("reasons %q and %q, want memory at one end", a, b)
+	}
+}
+
+// Without memory for a window much goes by TCP, and little by the lane.
+func TestMemoryForSlots(t *testing.T) {
+	library := ds.Library(t)
+	stage := script.Stage{Player: player(t), Env: ds.Preload(library, ds.Fabric(t), "EXN_DS_MEMORY=50000", "EXN_DS_VELO_MAX=1")}
+	sockets := outcome(t, stage, parse(t, conversation))
+	for _, end := range both {
+		if s := sockets[end]; s.State != status.Lane || s.Reason.String() != "memory" || s.VELO.Sum() == 0 || s.RMA.Sum() > 0 {
+			t.Errorf("end %c: %+v", end, s)
+		}
 	}
 }
 
 // A cgroup with little memory: nobody is killed for memory that lanes touched.
 func TestMemoryCgroup(t *testing.T) {
 	library := ds.Library(t)
-	dir := cgroup(t, 16<<20)
-	const window = "EXN_DS_WINDOW=4194304" // more than an eighth of that
-	stage := script.Stage{Player: behind(t, "echo $$ >"+dir+"/cgroup.procs"), Env: ds.Preload(library, ds.Fabric(t), window)}
+	dir := cgroup(t, limit{"/sys/fs/cgroup/memory", []string{"memory.limit_in_bytes=16777216"}}, limit{"/sys/fs/cgroup", []string{"memory.max=16777216"}})
+	least := "EXN_DS_WINDOW_LEAST=4194304" // more than an eighth of that
+	stage := script.Stage{Player: behind(t, "echo $$ >"+dir+"/cgroup.procs"),
+		Env: ds.Preload(library, ds.Fabric(t), "EXN_DS_WINDOW=4194304", least, "EXN_DS_VELO_MAX=1")}
 	sockets := outcome(t, stage, parse(t, conversation))
-	if a, b := sockets[script.A].Reason.String(), sockets[script.B].Reason.String(); a != "memory" && b != "memory" {
-		t.Errorf("reasons %q and %q, want memory at one end", a, b)
+	for _, end := range both {
+		if s := sockets[end]; s.State != status.Lane || s.RMA.Sum() > 0 {
+			t.Errorf("end %c has a window: %+v", end, s)
+		}
 	}
 }
 
-// cgroup makes a memory cgroup of either version for the test.
-func cgroup(t *testing.T, limit int) string {
+// Who has less than two CPUs does not spin: it would be missing later. The server, which spins for
+// all of its time where it may, uses hardly any.
+func TestQuotaOfCPUs(t *testing.T) {
+	var usable unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &usable); err != nil {
+		t.Fatal(err)
+	}
+	var cpus []string
+	for cpu := range len(usable) * 64 {
+		if usable.IsSet(cpu) {
+			cpus = append(cpus, strconv.Itoa(cpu))
+		}
+	}
+	if len(cpus) < 2 {
+		t.Skip("needs two CPUs: with one it never spins")
+	}
+	library, pump := ds.Library(t), built.Path(t, "pump")
+	used := func(group string) time.Duration {
+		t.Helper()
+		fabric := ds.Fabric(t)
+		command := func(cpu string, args ...string) *exec.Cmd {
+			args = append([]string{"taskset", "-c", cpu, pump}, args...)
+			if group != "" {
+				args = append([]string{"sh", "-c", `echo $$ > "$0/cgroup.procs" && exec "$@"`, group}, args...)
+			}
+			cmd := exec.Command(args[0], args[1:]...)
+			cmd.Env = ds.Preload(library, fabric, "EXN_DS_SPIN_US=100000", "EXN_DS_REQUIRE=1")
+			cmd.Stderr = os.Stderr
+			return cmd
+		}
+		server := command(cpus[0], "serve", "127.0.0.1", "0")
+		out, err := server.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := server.Start(); err != nil {
+			t.Fatal(err)
+		}
+		var port string
+		if _, err := fmt.Fscanf(out, "ready %s\n", &port); err != nil {
+			t.Error(err)
+		}
+		// Each request 10 ms after the other; in less than what it spins if it may.
+		if err := command(cpus[1], "pingpong", "127.0.0.1", port, "1", "rate=100").Run(); err != nil {
+			t.Error(err)
+		}
+		server.Process.Kill()
+		server.Wait() // it was killed
+		return server.ProcessState.UserTime() + server.ProcessState.SystemTime()
+	}
+	may := used("")
+	mayNot := used(cgroup(t, limit{"/sys/fs/cgroup/cpu", []string{"cpu.cfs_period_us=100000", "cpu.cfs_quota_us=150000"}}, limit{"/sys/fs/cgroup", []string{"cpu.max=150000 100000"}}))
+	if mayNot > may/3 {
+		t.Errorf("a server that waits most of the time used %v, and with a quota of 1.5 CPUs %v", may, mayNot)
+	}
+}
+
+// A limit is what files of a cgroup below a directory are to hold.
+type limit struct {
+	root  string
+	files []string // "name=value"
+}
+
+// cgroup makes one for the test with the first of the limits that can be had: those of
+// version 1 first.
+func cgroup(t *testing.T, limits ...limit) string {
 	t.Helper()
-	for _, v := range []struct{ root, file string }{
-		{"/sys/fs/cgroup/memory", "memory.limit_in_bytes"},
-		{"/sys/fs/cgroup", "memory.max"},
-	} {
-		if _, err := os.Stat(filepath.Join(v.root, "cgroup.procs")); err != nil {
+	for _, l := range limits {
+		if _, err := os.Stat(filepath.Join(l.root, "cgroup.procs")); err != nil {
 			continue
 		}
-		dir := filepath.Join(v.root, fmt.Sprintf("exn-test-%d", os.Getpid()))
-		if err := os.Mkdir(dir, 0o755); err != nil {
+		dir, err := os.MkdirTemp(l.root, "exn-test-")
+		if err != nil {
 			t.Skipf("needs a cgroup of its own: %v", err)
 		}
 		t.Cleanup(func() { os.Remove(dir) })
-		if err := os.WriteFile(filepath.Join(dir, v.file), fmt.Append(nil, limit), 0o644); err != nil {
-			t.Skipf("no memory controller for a cgroup of its own: %v", err)
+		for _, file := range l.files {
+			name, value, _ := strings.Cut(file, "=")
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(value), 0o644); err != nil {
+				t.Skipf("no controller for a cgroup of its own: %v", err)
+			}
 		}
 		return dir
 	}
@@ -330,7 +412,7 @@ func TestOtherVersion(t *testing.T) {
 func otherVersion(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	const is, other = "LANE_VERSION = 1,", "LANE_VERSION = 99,"
+	const is, other = "LANE_VERSION = 2,", "LANE_VERSION = 99,"
 	var sources []string
 	changed := false
 	from := filepath.Dir(ds.Sources(t)[0])

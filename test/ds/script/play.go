@@ -15,11 +15,13 @@ import (
 
 // A Stage says with what the two ends are run.
 type Stage struct {
-	Player   string           // path of the built ccode/player.c
-	Env      []string         // added to the environment of both ends, e.g. LD_PRELOAD
-	EnvOf    map[End][]string // added for one end
-	Patience time.Duration    // for one step, before it is said to hang; 0 is 10 s
-	Unshare  uintptr          // CLONE_NEW...: each end is in new namespaces, as in a container
+	Player   string                      // path of the built ccode/player.c
+	PlayerOf map[End]string              // for one end another one
+	Env      []string                    // added to the environment of both ends, e.g. LD_PRELOAD
+	EnvOf    map[End][]string            // added for one end
+	Patience time.Duration               // for one step, before it is said to hang; 0 is 10 s
+	As       map[End]*syscall.Credential // for one end another user; needs root
+	Unshare  uintptr                     // CLONE_NEW...: each end is in new namespaces, as in a container
 	// Before is called with the process ids of both ends when all steps are
 	// played and the ends still live, to look at them from outside.
 	Before func(pids map[End]int)
@@ -96,11 +98,15 @@ func (p *play) start(name End) error {
 		}
 		files[i], files[i+1] = r, w
 	}
-	cmd := exec.Command(p.stage.Player)
+	player := p.stage.Player
+	if other, ok := p.stage.PlayerOf[name]; ok {
+		player = other
+	}
+	cmd := exec.Command(player)
 	cmd.Env = append(append(os.Environ(), p.stage.Env...), p.stage.EnvOf[name]...)
 	cmd.Stdin, cmd.Stdout = files[0], files[3]
 	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Cloneflags: p.stage.Unshare}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Cloneflags: p.stage.Unshare, Credential: p.stage.As[name]}
 	if p.stage.Unshare&syscall.CLONE_NEWUSER != 0 {
 		other := []syscall.SysProcIDMap{{HostID: 1, ContainerID: 0, Size: 1}} // root is not mapped, and looks like nobody
 		cmd.SysProcAttr.UidMappings, cmd.SysProcAttr.GidMappings = other, other

@@ -19,6 +19,7 @@
 //	b blocked 1              wait until thread 1 of b sleeps
 //	b join 1                 the outcome of thread 1
 //	b signal 1 USR1          interrupt it
+//	b cancel 1               pthread_cancel
 //	a fork                   A is the child of a from now on, B that of b
 //	a kill9, a stop, a cont  signals to the process itself
 //	a poll 50 c in @50       the call must take at least 50 ms
@@ -73,7 +74,7 @@ func (s Step) String() string {
 	return b.String()
 }
 
-var makesDescriptor = map[string]bool{"socket": true, "listen": true, "accept": true, "dup": true, "fdup": true, "epoll": true, "pair": true, "take": true}
+var makesDescriptor = map[string]bool{"socket": true, "listen": true, "accept": true, "dup": true, "fdup": true, "epoll": true, "pair": true, "pipe": true, "take": true}
 
 // A Script is what is played.
 type Script struct {
