@@ -4,6 +4,7 @@
 #include "calls.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/sockios.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -287,6 +288,12 @@ static void c_drain(struct call *c) // drain H TOTAL:STEP: all that "fill" of th
 	say(c, "all");
 }
 
+static void c_splice(struct call *c) // splice FROM TO N [nonblock]: one of them a pipe
+{
+	unsigned flags = strcmp(arg(c, 4), "nonblock") == 0 ? SPLICE_F_NONBLOCK : 0;
+	result(c, splice(fd_of(c, 1), NULL, fd_of(c, 2), NULL, (size_t)number(c, 3), flags));
+}
+
 static void c_ioctl(struct call *c) // fionread H | atmark H
 {
 	int v = -1;
@@ -354,7 +361,7 @@ const struct entry byte_calls[] = {
 	{"sendfile", c_sendfile, false}, {"push", c_push, false}, {"fill", c_fill, false},
 	{"read", c_read, false}, {"recv", c_read, false}, {"recvfrom", c_read, false},
 	{"readv", c_readv, false}, {"recvmsg", c_readv, false}, {"recvmmsg", c_readv, false},
-	{"recvmany", c_recvmany, false},
+	{"recvmany", c_recvmany, false}, {"splice", c_splice, false},
 	{"pull", c_pull, false}, {"drain", c_drain, false}, {"fionread", c_ioctl, false},
 	{"atmark", c_ioctl, false}, {"unsent", c_unsent, false}, {"await", c_await, false},
 	{"ping", c_ping, false}, {"pong", c_pong, false},

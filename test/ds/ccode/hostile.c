@@ -155,13 +155,14 @@ static void find_areas(void)
 		char mode[8];
 		if (sscanf(line, "%lx-%lx %7s", &from, &to, mode) != 3 || strcmp(mode, "rw-s") != 0 || !strstr(line, "memfd:exn-ds-channel"))
 			continue;
-		const struct { uint64_t magic; uint32_t version, lanes, slots, window; uint64_t size; } *head = (void *)from;
-		add((uint8_t *)from, 0, 4096);
+		const struct { uint64_t magic; uint32_t version, lanes, slots, window; uint64_t size; uint32_t windows; } *head = (void *)from;
+		add((uint8_t *)from, 0, 8192);
 		for (uint32_t lane = 0; lane < 4 && lane < head->lanes; lane++) {
-			add((uint8_t *)from, 4096 + 256 * lane, 256);
-			add((uint8_t *)from, 4096 + 256 * (uint64_t)head->lanes + 128 * (uint64_t)head->slots * lane, 128 * head->slots);
-			add((uint8_t *)from, head->size - (uint64_t)head->window * (head->lanes - lane), 16384);
+			add((uint8_t *)from, 8192 + 256 * lane, 256);
+			add((uint8_t *)from, 8192 + 256 * (uint64_t)head->lanes + 128 * (uint64_t)head->slots * lane, 128 * head->slots);
 		}
+		for (uint32_t w = 0; w < 4 && w < head->windows; w++)
+			add((uint8_t *)from, head->size - (uint64_t)head->window * (head->windows - w), 16384);
 	}
 	if (f)
 		fclose(f);
@@ -235,14 +236,14 @@ static void be_hostile_client(char kind, uint64_t number)
 	if (nareas == 0)
 		return;
 	shared->armed++;
-	if (kind != 'x')
+	if (kind == 'r' || kind == 'e')
 		ring_only(fd);
 	pthread_t t;
 	if (pthread_create(&t, NULL, be_hostile, (void *)(uintptr_t)number) != 0)
 		fail("no thread");
 	for (;;) { // until it is killed, or found out
 		size_t n = 1 + rnd(&s) % sizeof b;
-		ssize_t r = rnd(&s) % 2 ? send(fd, b, n, MSG_DONTWAIT | MSG_NOSIGNAL) : recv(fd, b, n, MSG_DONTWAIT);
+		ssize_t r = rnd(&s) % 2 ? send(fd, b, n, (rnd(&s) % 4 ? MSG_DONTWAIT : 0) | MSG_NOSIGNAL) : recv(fd, b, n, MSG_DONTWAIT);
 		if (r == 0 || (r < 0 && errno != EAGAIN))
 			_exit(0);
 		if (rnd(&s) % 50 == 0)
@@ -277,7 +278,9 @@ static void *serve(void *arg)
 			epoll_wait(set, &ev, 1, -1);
 			close(set);
 		}
-		while (kind != 'x' && recv(fd, b, 1, 0) > 0)
+		while ((kind == 'r' || kind == 'e') && recv(fd, b, 1, 0) > 0)
+			;
+		while (kind == 'p' && recv(fd, b, 1 << 16, MSG_PEEK) > 0 && recv(fd, b, 1 << 16, 0) > 0)
 			;
 		while (kind == 'x') { // all kinds of calls, until the connection is over
 			struct pollfd p = {fd, POLLIN | POLLOUT, 0};
@@ -288,7 +291,7 @@ static void *serve(void *arg)
 				poll(&p, 1, (int)(rnd(&s) % 3));
 				continue;
 			case 1:
-				r = send(fd, b, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+				r = send(fd, b, n, (rnd(&s) % 4 ? MSG_DONTWAIT : 0) | MSG_NOSIGNAL);
 				break;
 			case 2:
 				r = recv(fd, b, n, MSG_DONTWAIT);
@@ -385,7 +388,8 @@ int main(int argc, char **argv)
 	uint64_t clients = 0, last = 0, idle = 0;
 	bool through = false;
 	while (!through || clients < hostile_least) {
-		pid_t pid = start("x", clients++);
+		pid_t pid = start(clients % 4 ? "x" : "p", clients); // most meet all kinds of calls, some are looked at first
+		clients++;
 		int ms = 0;
 		for (; ms < hostile_ms && waitpid(pid, NULL, WNOHANG) != pid; ms++)
 			usleep(1000);

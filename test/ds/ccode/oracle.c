@@ -4,6 +4,8 @@
 //
 //	oracle client|server PORT SEED CONNS PROGRESS [poll]
 //
+// The server is at ORACLE_ADDRESS, an IPv4 address, else at 127.0.0.1.
+//
 // Over each connection both ends write and read at once, in pieces of random
 // sizes, as many bytes as the seed says, after some ping-pong; each then shuts down its side. What
 // byte is at which offset follows from the seed, so every byte, the order, the
@@ -187,6 +189,8 @@ int main(int argc, char **argv)
 		return 2;
 	bool server = !strcmp(argv[1], "server");
 	struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(argv[2])), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	if (getenv("ORACLE_ADDRESS"))
+		inet_pton(AF_INET, getenv("ORACLE_ADDRESS"), &a.sin_addr);
 	seed = strtoull(argv[3], NULL, 10);
 	int conns = atoi(argv[4]), file = open(argv[5], O_RDWR | O_CLOEXEC), listener = -1;
 	polls = argc > 6;

@@ -165,9 +165,10 @@ static void join(struct call *c, int n)
 		snprintf(c->log, sizeof c->log, "no such thread");
 		return;
 	}
-	pthread_join(t->id, NULL);
+	void *how;
+	pthread_join(t->id, &how);
 	t->used = false;
-	memcpy(c->log, t->call.log, sizeof c->log);
+	snprintf(c->log, sizeof c->log, "%s", how == PTHREAD_CANCELED ? "cancelled" : t->call.log);
 	memcpy(c->note, t->call.note, sizeof c->note);
 }
 
@@ -242,6 +243,10 @@ int main(int argc, char **argv)
 			struct thread *t = &threads[atoi(c.argv[1]) % max_threads];
 			int r = t->used ? pthread_kill(t->id, SIGUSR1) : ESRCH;
 			snprintf(c.log, sizeof c.log, "%s", r ? strerrorname_np(r) : "sent");
+		} else if (c.argc == 2 && strcmp(c.argv[0], "cancel") == 0) {
+			struct thread *t = &threads[atoi(c.argv[1]) % max_threads];
+			int r = t->used ? pthread_cancel(t->id) : ESRCH;
+			snprintf(c.log, sizeof c.log, "%s", r ? strerrorname_np(r) : "asked");
 		} else
 			perform(&c);
 		if (c.argc >= 0)

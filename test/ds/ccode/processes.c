@@ -5,14 +5,17 @@
 #include "calls.h"
 
 #include <errno.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,6 +25,15 @@ static void c_pair(struct call *c) // H pair OTHER
 {
 	int p[2] = {-1, -1};
 	int r = socketpair(AF_UNIX, SOCK_STREAM, 0, p);
+	if (r == 0)
+		bind_handle(arg(c, 2), p[1]);
+	new(c, r < 0 ? -1 : p[0]);
+}
+
+static void c_pipe(struct call *c) // H pipe OTHER: what is written to OTHER
+{
+	int p[2] = {-1, -1};
+	int r = pipe(p);
 	if (r == 0)
 		bind_handle(arg(c, 2), p[1]);
 	new(c, r < 0 ? -1 : p[0]);
@@ -176,6 +188,32 @@ static void c_identity(struct call *c) // setuid UID; lockall
 		result(c, mlockall(MCL_CURRENT));
 }
 
+static void c_vfork(struct call *c) // vfork: and become true(1)
+{
+	int status = 0;
+	pid_t pid = vfork();
+	if (pid == 0) {
+		execlp("true", "true", (char *)NULL);
+		_exit(127);
+	}
+	result(c, waitpid(pid, &status, 0) == pid ? WEXITSTATUS(status) : -1);
+}
+
+static void c_confine(struct call *c) // chroot PATH; nofile N; setgid GID
+{
+	struct rlimit r = {(rlim_t)number(c, 1), (rlim_t)number(c, 1)};
+	switch (c->argv[0][0]) {
+	case 'c':
+		result(c, chroot(arg(c, 1)));
+		break;
+	case 'n':
+		result(c, setrlimit(RLIMIT_NOFILE, &r));
+		break;
+	default:
+		result(c, setgid((gid_t)number(c, 1)));
+	}
+}
+
 static void c_daemon(struct call *c) // daemon: in a forked child, whose parent it is not any more
 {
 	result(c, daemon(1, 1));
@@ -193,16 +231,33 @@ static void c_handler(struct call *c) // handler restart|norestart|ignorepipe|de
 	say(c, "ok");
 }
 
+static sigjmp_buf out_of_call;
+static void jump(int signo) { siglongjmp(out_of_call, signo); }
+
+static void c_jump(struct call *c) // jump H MS: a read that a handler leaves by longjmp
+{
+	struct itimerval t = {.it_value.tv_usec = (suseconds_t)number(c, 2) * 1000};
+	char b;
+	signal(SIGALRM, jump);
+	if (sigsetjmp(out_of_call, 1) == 0) {
+		setitimer(ITIMER_REAL, &t, NULL);
+		result(c, read(fd_of(c, 1), &b, 1));
+	} else {
+		say(c, "jumped");
+	}
+}
+
 static void c_sleep(struct call *c) { usleep((useconds_t)number(c, 1) * 1000); } // sleep MS
 static void c_exit(struct call *c) { exit((int)number(c, 1)); } // exit CODE
 
 const struct entry process_calls[] = {
-	{"pair", c_pair, true}, {"take", c_take, true}, {"pass", c_pass, false},
+	{"pair", c_pair, true}, {"pipe", c_pipe, true}, {"take", c_take, true}, {"pass", c_pass, false},
 	{"reap", c_reap, false}, {"spawn", c_spawn, false}, {"popen", c_popen, false}, {"fread", c_stdio, false},
 	{"fwrite", c_stdio, false}, {"dprintf", c_stdio, false}, {"handler", c_handler, false},
 	{"rawread", c_raw, false}, {"rawwrite", c_raw, false}, {"rawclose", c_raw, false}, {"uring", c_uring, false},
 	{"setuid", c_identity, false}, {"lockall", c_identity, false}, {"daemon", c_daemon, false},
-	{"sleep", c_sleep, false}, {"exit", c_exit, false}, {"fork", play_fork, false},
+	{"sleep", c_sleep, false}, {"jump", c_jump, false},
+	{"vfork", c_vfork, false}, {"chroot", c_confine, false}, {"nofile", c_confine, false}, {"setgid", c_confine, false}, {"exit", c_exit, false}, {"fork", play_fork, false},
 	{"exec", play_exec, false},
 	{NULL, NULL, false},
 };

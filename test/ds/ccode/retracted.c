@@ -16,7 +16,8 @@ enum { LANES = 2, SLOTS = 16, WINDOW = 16384, BYTES = 100, PART = 10 };
 
 static struct lane_memory memory(void)
 {
-	struct lane_memory m = {.size = lane_memory_size(LANES, SLOTS, WINDOW), .lanes = LANES, .slots = SLOTS, .window = WINDOW};
+	struct lane_memory m = {.lanes = LANES, .slots = SLOTS, .windows = 1, .window = WINDOW};
+	m.size = lane_memory_size(LANES, SLOTS, 1, WINDOW);
 	m.base = aligned_alloc(4096, (m.size + 4095) / 4096 * 4096);
 	memset(m.base, 0, m.size);
 	return m;
@@ -44,12 +45,14 @@ int main(void)
 	int bad = 0;
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		struct lane_memory writer = memory(), reader = memory();
+		static struct lane_pool pool;
 		struct lane_tx tx;
 		struct lane_rx rx;
 		struct iovec v;
 		uint8_t out[BYTES] = {1}, in[BYTES];
 		bool hostile = false;
-		lane_tx_reset(&tx, &writer, &reader, 0);
+		pool_init(&pool, &writer, &reader, WINDOW);
+		lane_tx_reset(&tx, &pool, 0);
 		lane_rx_reset(&rx, &reader, &writer, 0);
 		struct cursor c = cursor_of(&v, out, BYTES);
 		lane_write(&tx, &c, BYTES);
@@ -58,7 +61,7 @@ int main(void)
 			fprintf(stderr, "%s: the first part could not be read\n", cases[i].what);
 			return 1;
 		}
-		uint64_t *status = (uint64_t *)(void *)(writer.base + 4096 + 256 * LANES);
+		uint64_t *status = (uint64_t *)(void *)(writer.base + LANE_HEAD + LANE_CTL * LANES);
 		*status = (*status & cases[i].keep) | cases[i].set;
 		c = cursor_of(&v, in, BYTES);
 		size_t n = lane_read(&rx, &c, &hostile);

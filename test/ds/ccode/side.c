@@ -115,7 +115,7 @@ static bool warm(enum role role, int fd)
 // there: a run over TCP alone proves nothing (LANE.md, "Status").
 static void note_lanes(void)
 {
-	struct { uint64_t magic; uint32_t version, pid; uint64_t at; uint32_t size, count, field[10]; } head;
+	struct { uint64_t magic; uint32_t version, pid; uint64_t at; uint32_t size, count, field[14]; } head;
 	DIR *d = opendir("/proc/self/fd");
 	for (struct dirent *e; d && (e = readdir(d));) {
 		char target[64] = "";
@@ -132,6 +132,10 @@ static void note_lanes(void)
 			for (int k = 4; k < 8; k++) {
 				memcpy(&n, record + head.field[k], sizeof n);
 				*(k < 6 ? &run->tcp : &run->lane) += n;
+			}
+			for (int k = 12; k < 14; k++) {
+				memcpy(&n, record + head.field[k], sizeof n);
+				run->zcopy += n;
 			}
 		}
 		free(record);

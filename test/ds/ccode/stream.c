@@ -365,13 +365,13 @@ int main(int argc, char **argv)
 	}
 	for (int round = 0; round < rounds; round++)
 		conduct(round, victim, stops, &r);
-	printf("seed %lu: %d rounds of %d connections, family %d, %lu bytes; lane %lu tcp %lu; handed over %d\n", run->seed, rounds, run->conns,
-		run->family, whole(0), run->lane, run->tcp, run->handed_over);
+	printf("seed %lu: %d rounds of %d connections, family %d, %lu bytes; lane %lu tcp %lu zcopy %lu; handed over %d\n", run->seed, rounds, run->conns,
+		run->family, whole(0), run->lane, run->tcp, run->zcopy, run->handed_over);
 	if (rounds > 5) {
 		// What the last round left may not have been noticed yet; threads leave
 		// cached stacks and arenas. Something kept for each dead peer would show.
 		// Both processes of a client may have met the server from both sides.
-		enum { channel = 17, channels = 4 };
+		enum { channel = 18, channels = 4 };
 		if (run->fds[1] > run->fds[0] + 3 + channel * channels || run->maps[1] > run->maps[0] + 40)
 			fail("the server keeps something of clients that died: after 5 and after %d rounds %d and %d descriptors, %d and %d mappings",
 				rounds, run->fds[0], run->fds[1], run->maps[0], run->maps[1]);

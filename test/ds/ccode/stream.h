@@ -64,6 +64,7 @@ struct run {
 	_Atomic int over;           // rounds whose client is no more
 	_Atomic int handed_over;
 	_Atomic uint64_t lane, tcp; // bytes that the library counted on either path
+	_Atomic uint64_t zcopy;     // of the lanes', those by ZCopy
 	_Atomic int fds[2], maps[2]; // of the server after early and after all rounds
 	struct conn conn[][max_conns]; // by round
 };

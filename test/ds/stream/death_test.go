@@ -14,7 +14,7 @@ import (
 // the end or a reset.
 func TestDeath(t *testing.T) {
 	library, program := ds.Library(t), program(t)
-	forSeeds(t, 30, func(t *testing.T, seed uint64) {
+	forCheapSeeds(t, 30, func(t *testing.T, seed uint64) {
 		fabric := ds.Fabric(t)
 		run(t, program, ds.Preload(library, fabric, settings(seed)...), seed, "kill", side(seed))
 	})

@@ -3,6 +3,7 @@ package stream_test
 import (
 	"context"
 	"fmt"
+	"iter"
 	"os"
 	"os/exec"
 	"strings"
@@ -36,9 +37,14 @@ func run(t *testing.T, program string, env []string, seed uint64, mode ...string
 	return text
 }
 
-// forSeeds calls f in a subtest for each seed.
-func forSeeds(t *testing.T, n uint64, f func(t *testing.T, seed uint64)) {
-	for seed := range ds.Seeds(t, n) {
+// forSeeds calls f in a subtest for each seed, forCheapSeeds for many more.
+func forSeeds(t *testing.T, n uint64, f func(t *testing.T, seed uint64)) { each(t, ds.Seeds(t, n), f) }
+func forCheapSeeds(t *testing.T, n uint64, f func(t *testing.T, seed uint64)) {
+	each(t, ds.CheapSeeds(t, n), f)
+}
+
+func each(t *testing.T, seeds iter.Seq[uint64], f func(t *testing.T, seed uint64)) {
+	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			f(t, seed)
@@ -103,11 +109,11 @@ func settings(seed uint64) []string {
 	s := []string{fmt.Sprintf("EXN_DS_TEST_SEED=%d", seed)}
 	switch seed % 4 {
 	case 1: // everything small, so that all limits are met
-		s = append(s, "EXN_DS_CALLS=1", "EXN_DS_BYTES=1", "EXN_DS_SLOTS=16", "EXN_DS_WINDOW=16384")
+		s = append(s, "EXN_DS_CALLS=1", "EXN_DS_BYTES=1", "EXN_DS_SLOTS=16", "EXN_DS_WINDOW=16384", "EXN_DS_HOT=0")
 	case 2:
-		s = append(s, "EXN_DS_CALLS=1", "EXN_DS_BYTES=1", "EXN_DS_SPIN_US=0")
+		s = append(s, "EXN_DS_CALLS=1", "EXN_DS_BYTES=1", "EXN_DS_SPIN_US=0", "EXN_DS_WINDOWS=2", "EXN_DS_WINDOW_LEAST=16384")
 	case 3:
-		s = append(s, "EXN_DS_CALLS=3", "EXN_DS_BYTES=1000000", "EXN_DS_VELO_MAX=4096")
+		s = append(s, "EXN_DS_CALLS=3", "EXN_DS_BYTES=1000000", "EXN_DS_VELO_MAX=4096", "EXN_DS_HOT=0")
 	}
 	return s
 }
@@ -123,7 +129,7 @@ func TestPreloaded(t *testing.T) {
 			t.Error("most bytes went by TCP: this says little about the library")
 		}
 	})
-	forSeeds(t, 40, func(t *testing.T, seed uint64) {
+	forCheapSeeds(t, 40, func(t *testing.T, seed uint64) {
 		text := string(run(t, program, ds.Preload(library, ds.Fabric(t), settings(seed)...), seed))
 		if _, counts, ok := strings.Cut(text, "; "); ok {
 			var l, b uint64
@@ -136,10 +142,51 @@ func TestPreloaded(t *testing.T) {
 	})
 }
 
+// zcopy has writes of some KiB copied by their readers, which the sizes of the window
+// and of the oracle's calls leave room for.
+func zcopy(seed uint64) []string {
+	return append(settings(seed), "EXN_DS_WINDOW=16384", fmt.Sprintf("EXN_DS_ZCOPY=%d", []int{1, 5000, 60000}[seed%3]))
+}
+
+// ZCP-1: the same with many bytes copied once; also while directions go to TCP and back,
+// when a connection goes back for good, and when a side is killed or stopped.
+func TestZCopy(t *testing.T) {
+	library, program := ds.Library(t), program(t)
+	var all, once atomic.Uint64
+	t.Cleanup(func() { // once all seeds are through
+		t.Logf("%d bytes by lanes, %d of them by ZCopy", all.Load(), once.Load())
+		if once.Load() < all.Load()/10 {
+			t.Error("few bytes went by ZCopy: this says little about it")
+		}
+	})
+	forSeeds(t, 60, func(t *testing.T, seed uint64) {
+		env, mode := zcopy(seed), []string(nil)
+		switch seed % 6 {
+		case 1:
+			env = append(env, "EXN_DS_TEST_SWITCH=20")
+		case 2:
+			mode = []string{"hand"}
+		case 3:
+			mode = []string{"kill", side(seed)}
+		case 4:
+			mode = []string{"stop"}
+		}
+		text := string(run(t, program, ds.Preload(library, ds.Fabric(t), env...), seed, mode...))
+		if _, counts, ok := strings.Cut(text, "; lane "); ok {
+			var l, b, z uint64
+			if _, err := fmt.Sscanf(counts, "%d tcp %d zcopy %d", &l, &b, &z); err != nil {
+				t.Error(err)
+			}
+			all.Add(l)
+			once.Add(z)
+		}
+	})
+}
+
 // FBK-1: nothing is lost or reordered while directions go to TCP and back.
 func TestSwitching(t *testing.T) {
 	library, program := ds.Library(t), program(t)
-	forSeeds(t, 40, func(t *testing.T, seed uint64) {
+	forCheapSeeds(t, 40, func(t *testing.T, seed uint64) {
 		often := fmt.Sprintf("EXN_DS_TEST_SWITCH=%d", []int{2, 5, 20}[seed%3])
 		run(t, program, ds.Preload(library, ds.Fabric(t), append(settings(seed), often)...), seed)
 	})
@@ -156,7 +203,7 @@ func TestHandsOver(t *testing.T) {
 			t.Error("nothing was handed over")
 		}
 	})
-	forSeeds(t, 40, func(t *testing.T, seed uint64) {
+	forCheapSeeds(t, 40, func(t *testing.T, seed uint64) {
 		text := string(run(t, program, ds.Preload(library, ds.Fabric(t), settings(seed)...), seed, "hand"))
 		if _, count, ok := strings.Cut(text, "handed over "); ok {
 			var n int64
@@ -183,6 +230,8 @@ func TestSanitized(t *testing.T) {
 				switch {
 				case seed%2 == 0:
 					run(t, program, append(env, "EXN_DS_TEST_SWITCH=10"), seed)
+				case seed%8 == 5:
+					run(t, program, append(env, zcopy(seed)...), seed)
 				case seed%4 == 1:
 					run(t, program, env, seed, "hand")
 				default:
