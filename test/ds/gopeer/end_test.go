@@ -26,7 +26,7 @@ import (
 const role = "GOPEER_ROLE"
 
 func TestMain(m *testing.M) {
-	play := map[string]func([]string) error{"oracle": oracle, "victim": victim, "echo": echo, "sink": echo}[os.Getenv(role)]
+	play := map[string]func([]string) error{"oracle": oracle, "victim": victim, "crowd": crowd}[os.Getenv(role)]
 	if play != nil {
 		if err := play(os.Args[1:]); err != nil {
 			fmt.Fprintln(os.Stderr, "go end:", err)
@@ -93,11 +93,16 @@ func oracle(args []string) error {
 		return err
 	}
 	progress := unsafe.Slice((*atomic.Uint64)(unsafe.Pointer(&b[0])), progressSize/8)
+	address := os.Getenv("ORACLE_ADDRESS")
+	if address == "" {
+		address = "127.0.0.1"
+	}
+	address = net.JoinHostPort(address, strconv.Itoa(port))
 	side := 0
 	var l net.Listener
 	if args[0] == "server" {
 		side = 1
-		if l, err = directsockets.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", port)); err != nil {
+		if l, err = directsockets.Listen("tcp4", address); err != nil {
 			return err
 		}
 		fmt.Println("port", l.Addr().(*net.TCPAddr).Port)
@@ -115,7 +120,7 @@ func oracle(args []string) error {
 		if l != nil {
 			c, err = l.Accept()
 		} else {
-			c, err = directsockets.Dial("tcp4", fmt.Sprintf("127.0.0.1:%d", port))
+			c, err = directsockets.Dial("tcp4", address)
 		}
 		if err != nil {
 			return err
@@ -154,8 +159,8 @@ func oracle(args []string) error {
 			}
 			fmt.Printf("%d %d of %d %s\n", n, at, f.total(), how)
 			s := c.(*directsockets.Conn).Status()
-			fmt.Printf("path %d tcp %d lane %d %v %v\n", n, s.TCP.Read+s.TCP.Written,
-				s.VELO.Read+s.VELO.Written+s.RMA.Read+s.RMA.Written, s.State, s.Reason)
+			fmt.Printf("path %d tcp %d lane %d zcopy %d %v %v\n", n, s.TCP.Read+s.TCP.Written,
+				s.VELO.Read+s.VELO.Written+s.RMA.Read+s.RMA.Written+s.ZCopy.Sum(), s.ZCopy.Sum(), s.State, s.Reason)
 			c.Close()
 		})
 	}

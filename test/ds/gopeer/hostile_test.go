@@ -36,6 +36,9 @@ func TestHostilePeer(t *testing.T) {
 			defer cancel()
 			cmd := exec.CommandContext(ctx, program, fmt.Sprint(seed), self)
 			cmd.Env = append(append(os.Environ(), ds.Preload(library, ds.Fabric(t), fmt.Sprintf("EXN_DS_TEST_SEED=%d", seed))...), role+"=victim")
+			if seed%2 == 0 {
+				cmd.Env = append(cmd.Env, "EXN_DS_ZCOPY=1") // the echo needs a large window
+			}
 			cmd.WaitDelay = time.Second
 			cmd.SysProcAttr = dieWithUs()
 			text, err := cmd.CombinedOutput()

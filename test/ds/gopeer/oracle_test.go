@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"exnet/test/ds"
+	"exnet/test/netns"
 )
 
 const (
@@ -40,6 +41,7 @@ type side struct {
 type language struct {
 	name string
 	cmd  func(ctx context.Context, args ...string) *exec.Cmd
+	ns   *netns.NetNS // nil: that of the tests
 }
 
 // golang is the Go end, c the C end under a library, poll the same without
@@ -49,7 +51,7 @@ func golang(t testing.TB, env ...string) language {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return language{"go", func(ctx context.Context, args ...string) *exec.Cmd {
+	return language{name: "go", cmd: func(ctx context.Context, args ...string) *exec.Cmd {
 		cmd := exec.CommandContext(ctx, self, args...)
 		cmd.Env = append(append(os.Environ(), env...), role+"=oracle", "LD_PRELOAD=",
 			"GORACE=atexit_sleep_ms=10") // where it watches it would be a second
@@ -59,7 +61,7 @@ func golang(t testing.TB, env ...string) language {
 
 func c(t testing.TB, polls bool, env ...string) language {
 	program := ds.Build(t, "oracle", nil, "oracle.c")
-	return language{"c", func(ctx context.Context, args ...string) *exec.Cmd {
+	return language{name: "c", cmd: func(ctx context.Context, args ...string) *exec.Cmd {
 		if polls {
 			args = append(args, "poll")
 		}
@@ -85,7 +87,12 @@ func start(t testing.TB, l language, what, port string, seed uint64, conns int) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.cmd.Start(); err != nil {
+	if l.ns != nil {
+		err = l.ns.Start(s.cmd)
+	} else {
+		err = s.cmd.Start()
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	go func() {
@@ -135,6 +142,18 @@ func (s *side) lanes() (tcp, lane uint64) {
 		}
 	}
 	return tcp, lane
+}
+
+// zcopied are those of the lanes that were copied once.
+func (s *side) zcopied() (sum uint64) {
+	for _, line := range s.lines {
+		var n int
+		var tcp, lane, zcopy uint64
+		if _, err := fmt.Sscanf(line, "path %d tcp %d lane %d zcopy %d", &n, &tcp, &lane, &zcopy); err == nil {
+			sum += zcopy
+		}
+	}
+	return sum
 }
 
 // written is how many bytes of a connection the side's writes have taken.
@@ -230,6 +249,47 @@ func TestSwitching(t *testing.T) {
 			}
 		}
 	})
+}
+
+// zcopy has writes of some KiB copied by their readers, which the sizes of the window
+// and of the oracle's calls leave room for.
+func zcopy(seed uint64) []string {
+	s := []string{"EXN_DS_WINDOW=16384", fmt.Sprintf("EXN_DS_ZCOPY=%d", []int{1, 5000, 20000}[seed%3])}
+	if seed%4 == 3 {
+		s = append(s, "EXN_DS_TEST_SWITCH=20")
+	}
+	return s
+}
+
+// ZCP-1: the same, with writes that are copied once.
+func TestZCopy(t *testing.T) {
+	once := map[string]uint64{} // by pairing
+	pairings(t, 6, func(t *testing.T, client, server language, seed uint64) {
+		for _, l := range []*language{&client, &server} {
+			plain := l.cmd
+			l.cmd = func(ctx context.Context, args ...string) *exec.Cmd {
+				cmd := plain(ctx, args...)
+				cmd.Env = append(cmd.Env, zcopy(seed)...)
+				return cmd
+			}
+		}
+		s := start(t, server, "server", "0", seed, 4)
+		c := start(t, client, "client", <-s.port, seed, 4)
+		for who, got := range map[*side]map[int]reading{c: c.wait(), s: s.wait()} {
+			for n, r := range got {
+				if r.bytes != r.total || r.how != "end" || len(got) != 4 {
+					t.Errorf("%s: connection %d of %d: %+v", who.name, n, len(got), r)
+				}
+			}
+			once[client.name+"-"+server.name] += who.zcopied()
+		}
+	})
+	t.Logf("of the Go ends so many bytes by ZCopy: %v", once)
+	for _, pair := range []string{"go-go", "go-c", "c-go"} {
+		if once[pair] < 1<<20 {
+			t.Errorf("%s: %d bytes by ZCopy: this says little about it", pair, once[pair])
+		}
+	}
 }
 
 // PRC-1, DESIGN 4.7: who survives gets the first bytes of the stream, and then a
