@@ -21,15 +21,25 @@ func TestCPython(t *testing.T) {
 		t.Skip("takes minutes: CPython's tests wait for many timeouts")
 	}
 	root := debroot.Need(t, "python3", "libpython3.11-testsuite")
-	for _, name := range []string{"test_socket", "test_httplib", "test_ftplib", "test_selectors", "test_asyncore"} {
+	for _, name := range []string{"test_socket", "test_httplib", "test_ftplib", "test_selectors", "test_asyncore", "test_socketserver", "test_subprocess", "test_ssl", "test_asyncio"} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel() // they sleep most of the time
+			t.Parallel()               // they sleep most of the time
+			known := map[string]bool{} // failures without the library: others' ports, for instance
 			compare(t, scenario{root: root, settings: []string{"EXN_DS_CALLS=1"}, play: func(s *stage) string {
 				results := filepath.Join(s.dir, "results.xml")
 				os.Remove(results)
 				// Its temporary directory is the scenario's, and it must not look for the
-				// network. That it fails is no news: which tests fail is compared.
-				cmd := s.command(s.client, "python3", "-m", "test", "-i", "*VSOCK*", "--tempdir", s.dir, "--junit-xml", results, name)
+				// network. That it fails is no news: what fails only with the library is.
+				args := []string{"-m", "test", "-i", "*VSOCK*", "--tempdir", s.dir, "--junit-xml", results}
+				switch name {
+				case "test_socketserver":
+					args = append(args, "-u", "network") // it means the loopback
+				case "test_asyncio":
+					// Those that have to do with sockets. One wants a small SO_SNDBUF to stop
+					// a writer, which has no effect on a lane.
+					args = append(args, "-m", "*test_asyncio.test_s*", "-i", "*close_peer_in_the_middle_of_receiving")
+				}
+				cmd := s.command(s.client, "python3", append(args, name)...)
 				var buffer bytes.Buffer
 				cmd.Stdout, cmd.Stderr = &buffer, &buffer
 				if err := cmd.Start(); err != nil {
@@ -46,7 +56,13 @@ func TestCPython(t *testing.T) {
 					s.Fatal(err)
 				}
 				s.Logf("%d tests, %d fail", ran, len(failed))
-				if len(failed) > 0 && len(s.client) > 0 {
+				if len(s.client) == 0 {
+					for _, name := range failed {
+						known[name] = true
+					}
+				}
+				failed = slices.DeleteFunc(failed, func(name string) bool { return known[name] })
+				if len(failed) > 0 {
 					s.Logf("%.8000s", out)
 				}
 				return fmt.Sprintf("%s\n%d ran", strings.Join(failed, "\n"), ran)

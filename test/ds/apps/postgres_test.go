@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -25,26 +26,14 @@ func TestPostgres(t *testing.T) {
 		t.Skip("left to make test-all: PostgreSQL with its cluster takes a quarter of a minute")
 	}
 	root := debroot.Need(t, "postgresql")
-	transactions, rows := 50, 50_000 // of about 100 bytes
+	transactions, rows := 50, 200_000 // of about 100 bytes; a machine that is busy takes long to find lanes
 	if ds.Long() {
 		transactions, rows = 5000, 10_000_000
 	}
 	try := 0
 	compare(t, scenario{root: root, lanes: true, user: nobody, play: func(s *stage) string {
 		try++
-		port := freePort()
-		number := strconv.Itoa(port)
-		data := filepath.Join(s.dir, fmt.Sprintf("data%d", try))
-		// Debian has its programs below the version.
-		const run = `program=$1; shift; exec /usr/lib/postgresql/*/bin/$program "$@"`
-		pg := func(program string, args ...string) []string {
-			return append([]string{"-c", run, "sh", program}, args...)
-		}
-		if out, err := s.command(nil, "sh", pg("initdb", "-D", data, "-A", "trust", "-U", "nobody", "--no-sync", "--locale=C", "-E", "UTF8")...).CombinedOutput(); err != nil {
-			s.Fatalf("initdb: %v\n%s", err, out)
-		}
-		s.Cleanup(func() { os.RemoveAll(data) }) // after the server's end; in a long run it has gigabytes
-		s.serve(port, "sh", pg("postgres", "-D", data, "-p", number, "-k", "", "-c", "listen_addresses=127.0.0.1", "-c", "fsync=off", "-c", "max_wal_size=4GB")...)
+		number, pg := s.postgres(try)
 		pipe := func(stdin io.Reader, stdout io.Writer, program string, args ...string) {
 			s.pipe(stdin, stdout, "sh", pg(program, append([]string{"-h", "127.0.0.1", "-p", number, "-U", "nobody"}, args...)...)...)
 		}
@@ -54,12 +43,6 @@ func TestPostgres(t *testing.T) {
 			return out.Bytes()
 		}
 		sql := func(text string) []byte { return client(nil, "psql", "-qAtd", "postgres", "-c", text) }
-		for begin := 0; len(client(nil, "pg_isready")) > 0 && begin < 200; begin++ {
-			if bytes.Contains(client(nil, "pg_isready"), []byte("accepting")) {
-				break
-			}
-		}
-
 		var out strings.Builder
 		client(nil, "pgbench", "-i", "-q", "-s", "1", "postgres")
 		for _, load := range [][]string{
@@ -97,4 +80,91 @@ func TestPostgres(t *testing.T) {
 		fmt.Fprintf(&out, "after errors: %s", client([]byte("select 1/0;\nset statement_timeout = 50;\nselect pg_sleep(9);\nselect 'well';\n"), "psql", "-qAtd", "postgres"))
 		return out.String()
 	}})
+}
+
+// postgres starts a server on a new cluster, by the stage's name for it. pg is how a
+// program of its is run: Debian has them below the version.
+func (s *stage) postgres(try int) (port string, pg func(program string, args ...string) []string) {
+	const run = `program=$1; shift; exec /usr/lib/postgresql/*/bin/$program "$@"`
+	pg = func(program string, args ...string) []string {
+		return append([]string{"-c", run, "sh", program}, args...)
+	}
+	number := freePort()
+	port = strconv.Itoa(number)
+	data := filepath.Join(s.dir, fmt.Sprintf("data%d", try))
+	if out, err := s.command(nil, "sh", pg("initdb", "-D", data, "-A", "trust", "-U", "nobody", "--no-sync", "--locale=C", "-E", "UTF8")...).CombinedOutput(); err != nil {
+		s.Fatalf("initdb: %v\n%s", err, out)
+	}
+	s.Cleanup(func() { os.RemoveAll(data) }) // after the server's end; in a long run it has gigabytes
+	s.serve(number, "sh", pg("postgres", "-D", data, "-p", port, "-k", "", "-c", "listen_addresses=127.0.0.1", "-c", "fsync=off", "-c", "max_wal_size=4GB")...)
+	for range 200 {
+		ready := s.command(nil, "sh", pg("pg_isready", "-h", "127.0.0.1", "-p", port)...)
+		if ready.Run() == nil {
+			break
+		}
+	}
+	return port, pg
+}
+
+// A Go program with database/sql and lib/pq, over package directsockets.
+func TestPostgresFromGo(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left to make test-all: PostgreSQL with its cluster takes a quarter of a minute")
+	}
+	root := debroot.Need(t, "postgresql", "golang-github-lib-pq-dev")
+	program := driver(t, root)
+	try := 0
+	compare(t, scenario{root: root, lanes: true, user: nobody, play: func(s *stage) string {
+		try++
+		port, _ := s.postgres(try)
+		mine := filepath.Join(s.dir, "pqdriver")
+		if err := os.WriteFile(mine, program, 0o755); err != nil {
+			s.Fatal(err)
+		}
+		command := []string{mine, port}
+		if len(s.client) == 0 {
+			command = append([]string{"env", "EXN_DS=off"}, command...)
+		}
+		var out bytes.Buffer
+		s.pipe(nil, &out, command[0], command[1:]...)
+		return out.String()
+	}})
+}
+
+// driver builds testdata/pqdriver with the sources of Debian's lib/pq, without a module
+// of ours that knows of them.
+func driver(t *testing.T, root *debroot.Root) []byte {
+	t.Helper()
+	dir := t.TempDir()
+	sources := filepath.Join(dir, "pq")
+	if text, err := root.Command(t.Context(), "cp", "-r", "/usr/share/gocode/src/github.com/lib/pq", sources).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	module, err := exec.Command("go", "env", "GOMOD").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"go.mod", "go.sum"} {
+		text, err := os.ReadFile(filepath.Join(filepath.Dir(strings.TrimSpace(string(module))), name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name == "go.mod" {
+			text = fmt.Appendf(text, "\nrequire github.com/lib/pq v0.0.0\nreplace github.com/lib/pq => %s\n", sources)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	binary := filepath.Join(dir, "pqdriver")
+	build := exec.Command("go", "build", "-modfile="+filepath.Join(dir, "go.mod"), "-mod=mod", "-o", binary, "./testdata/pqdriver")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOPROXY=off")
+	if text, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", build.Args, err, text)
+	}
+	text, err := os.ReadFile(binary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -35,10 +36,14 @@ func patience() time.Duration {
 type scenario struct {
 	root *debroot.Root
 
-	// lanes says that with the library at both ends most bytes must go by lanes,
-	// and at one end none, since no connection has both ends at one program. The
-	// reasons of those that do not are shown in any case.
+	// lanes says that with the library at both ends most bytes must go by lanes, also
+	// those of each program that moves many, and at one end none, since no connection
+	// has both ends at one program. The reasons of those that do not are shown in any case.
 	lanes bool
+
+	// among says that programs at one end talk to each other too, so that there are
+	// lanes with the library at one end.
+	among bool
 
 	settings []string // of the library
 	user     uint32   // as whom the programs run; 0: as this process
@@ -101,6 +106,9 @@ func compare(t *testing.T, sc scenario) {
 			client = env
 		}
 		got, s := run(ends, fabric, server, client)
+		if s == nil {
+			continue // -run leaves this stage out
+		}
 		if got != want {
 			t.Errorf("%s: the result is\n%s\nwithout the library it is\n%s", ends, got, want)
 		}
@@ -110,7 +118,9 @@ func compare(t *testing.T, sc scenario) {
 		case !sc.lanes:
 		case ends == "both" && (lane*2 < all || all == 0):
 			t.Errorf("%d of %d bytes by lanes, want more than half%s", lane, all, s.watch.reasons())
-		case ends != "both" && (lane > 0 || s.watch.tables == 0):
+		case ends == "both" && len(s.watch.left()) > 0:
+			t.Errorf("of %q most bytes went by TCP%s", s.watch.left(), s.watch.reasons())
+		case ends != "both" && !sc.among && (lane > 0 || s.watch.tables == 0):
 			t.Errorf("%s alone: %d bytes by lanes, want none, and %d looks at tables of the library, want some%s", ends, lane, s.watch.tables, s.watch.reasons())
 		}
 	}
@@ -146,12 +156,24 @@ func (s *stage) command(env []string, program string, args ...string) *exec.Cmd 
 // serve starts a server and waits until it listens.
 func (s *stage) serve(port int, program string, args ...string) *exec.Cmd {
 	s.Helper()
+	return s.serveIn(s.server, port, program, args...)
+}
+
+// serveBehind is serve for what a server of the stage is the client of, or talks to
+// as to its like: it has the library when clients have.
+func (s *stage) serveBehind(port int, program string, args ...string) *exec.Cmd {
+	s.Helper()
+	return s.serveIn(s.client, port, program, args...)
+}
+
+func (s *stage) serveIn(env []string, port int, program string, args ...string) *exec.Cmd {
+	s.Helper()
 	log, err := os.CreateTemp(s.dir, "server")
 	if err != nil {
 		s.Fatal(err)
 	}
 	defer log.Close()
-	cmd := s.command(s.server, program, args...)
+	cmd := s.command(env, program, args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		s.Fatal(err)
@@ -243,6 +265,16 @@ func listens(port int) bool {
 		}
 	}
 	return false
+}
+
+// fresh makes a directory anew: what a stage leaves there the next one does not find.
+func (s *stage) fresh(name string) string {
+	s.Helper()
+	path := filepath.Join(s.dir, name)
+	if err := errors.Join(os.RemoveAll(path), os.MkdirAll(path, 0o777), os.Chmod(path, 0o777)); err != nil {
+		s.Fatal(err)
+	}
+	return path
 }
 
 func (s *stage) write(name, text string) string {

@@ -111,6 +111,14 @@ func TestTun(t *testing.T) {
 	if out, code := exnTun("show", "sockets"); code != 0 || !strings.Contains(out, "redis-benchmark") || !strings.Contains(out, rows[0].Local) {
 		t.Errorf("exit code %d:\n%s", code, out)
 	}
+	for _, want := range []string{
+		`exn_ds_connections{program="redis-server",state="lane",reason=""} 1`,
+		`exn_ds_connection_bytes{program="redis-benchmark",path="velo",direction="written"} `,
+	} {
+		if out, code := exnTun("metrics", "--fabric", fabric); code != 0 || !strings.Contains(out, want) {
+			t.Errorf("metrics: exit code %d, want %q:\n%s", code, want, out)
+		}
+	}
 	end()
 
 	// A client that insists ends soon, and says why.

@@ -98,10 +98,28 @@ func family(pids []int) []int {
 // bytes are those by lanes, and all.
 func (w *watch) bytes() (lane, all uint64) {
 	for _, s := range w.sockets {
-		lane += s.VELO.Sum() + s.RMA.Sum()
-		all += s.VELO.Sum() + s.RMA.Sum() + s.TCP.Sum()
+		lane += s.VELO.Sum() + s.RMA.Sum() + s.ZCopy.Sum()
+		all += s.VELO.Sum() + s.RMA.Sum() + s.ZCopy.Sum() + s.TCP.Sum()
 	}
 	return lane, all
+}
+
+// left are the programs that moved many bytes by TCP, and more than by lanes. Of a
+// program that ends soon the last look may be one before it got a lane.
+func (w *watch) left() (programs []string) {
+	const many = 32 << 20
+	type count struct{ lane, tcp uint64 }
+	counts := make(map[string]count)
+	for _, s := range w.sockets {
+		c := counts[s.program]
+		counts[s.program] = count{c.lane + s.VELO.Sum() + s.RMA.Sum(), c.tcp + s.TCP.Sum()}
+	}
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		if c := counts[name]; c.tcp > many && c.lane < c.tcp {
+			programs = append(programs, name)
+		}
+	}
+	return programs
 }
 
 // reasons counts the sockets by program and state, with the bytes that went by

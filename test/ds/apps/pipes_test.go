@@ -1,0 +1,64 @@
+package apps_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"testing"
+
+	"exnet/test/debroot"
+)
+
+// Socat and netcat, which wait in poll and select, with programs of their own behind
+// the socket.
+func TestSocat(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
+	root := debroot.Need(t, "socat", "netcat-openbsd")
+	input := make([]byte, 30<<20)
+	rand.NewChaCha8([32]byte{1}).Read(input)
+	compare(t, scenario{root: root, lanes: true, play: func(s *stage) string {
+		back, through := freePort(), freePort()
+		s.serveBehind(back, "socat", fmt.Sprintf("TCP-LISTEN:%d,bind=127.0.0.1,reuseaddr,fork", back), "EXEC:cat")
+		s.serve(through, "socat", fmt.Sprintf("TCP-LISTEN:%d,bind=127.0.0.1,reuseaddr,fork", through), fmt.Sprintf("TCP:127.0.0.1:%d", back))
+		out := ""
+		for _, client := range [][]string{
+			{"socat", "-t", "60", "-", fmt.Sprintf("TCP:127.0.0.1:%d", through)},
+			{"nc.openbsd", "-N", "127.0.0.1", fmt.Sprint(through)},
+		} {
+			body := sha256.New()
+			s.pipe(bytes.NewReader(input), body, client[0], client[1:]...)
+			out += fmt.Sprintf("%s: %x\n", client[0], body.Sum(nil))
+		}
+		return out
+	}})
+}
+
+// Git and wget over HTTP, whose other end is nginx.
+func TestFetching(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
+	root := debroot.Need(t, "nginx-light", "git", "wget", "curl")
+	compare(t, scenario{root: root, lanes: true, play: func(s *stage) string {
+		www := website(s)
+		const repository = `cd "$1" && rm -rf work repo.git && git init -q work && cd work && git config user.name x && git config user.email x@y &&
+			for i in $(seq 20); do head -c 1000000 ../large | tail -c $((i * 40000)) >file$i; git add . ; GIT_AUTHOR_DATE=1700000000Z GIT_COMMITTER_DATE=1700000000Z git commit -qm $i; done &&
+			git clone -q --bare . ../repo.git && git -C ../repo.git update-server-info`
+		if out, err := s.command(nil, "sh", "-c", repository, "sh", www).CombinedOutput(); err != nil {
+			s.Fatalf("git: %v\n%s", err, out)
+		}
+		port := freePort()
+		s.serve(port, "nginx", "-p", s.dir, "-c", s.write("nginx.conf", fmt.Sprintf(nginxConfiguration, s.dir, port)), "-e", "stderr")
+		base := fmt.Sprintf("http://127.0.0.1:%d/", port)
+		clone := filepath.Join(s.fresh("clones"), "repo")
+		s.run(nil, "git", "clone", "-q", base+"repo.git", clone)
+		out := string(s.run(nil, "git", "-C", clone, "log", "--format=%H %s"))
+		body := sha256.New()
+		s.pipe(nil, body, "wget", "-qO", "-", base+"large", base+"1k", base+"large", base+"100k", base+"large")
+		return out + fmt.Sprintf("wget: %x\n", body.Sum(nil))
+	}})
+}
