@@ -30,6 +30,7 @@ type Change struct {
 	Test    string    `json:"test"`
 	Path    string    `json:"path"`
 	Size    int       `json:"size"`
+	Setting *Setting  `json:"setting,omitempty"`
 	Unit    Unit      `json:"unit"`
 	Of      Quantity  `json:"of"` // what was compared: value or ratio
 	Before  float64   `json:"before"`
@@ -71,13 +72,13 @@ func Compare(before, after *Report) *Comparison {
 }
 
 func (r Row) samePoint(o Row) bool {
-	return r.Test == o.Test && r.Path == o.Path && r.Size == o.Size && r.Unit == o.Unit && r.Against == o.Against
+	return r.Test == o.Test && r.Path == o.Path && r.Size == o.Size && r.At() == o.At() && r.Unit == o.Unit && r.Against == o.Against
 }
 
 func (r Row) point() string { return strings.TrimSpace(r.name() + " " + r.Path) }
 
 func change(before, after Row) Change {
-	c := Change{Test: after.Test, Path: after.Path, Size: after.Size, Unit: after.Unit, Of: Value,
+	c := Change{Test: after.Test, Path: after.Path, Size: after.Size, Setting: after.Setting, Unit: after.Unit, Of: Value,
 		Before: before.Value, After: after.Value, Verdict: Unknown, Noisy: before.Disturbed+after.Disturbed > 0}
 	was, is := before.Runs, after.Runs
 	if before.Ratio != nil && after.Ratio != nil {
@@ -145,7 +146,7 @@ func (c *Comparison) WriteJSON(w io.Writer) error {
 // WriteTable writes the comparison for people: the rows that changed, or all of them.
 func (c *Comparison) WriteTable(w io.Writer, all bool) error {
 	var b strings.Builder
-	lines := [][]string{{"TEST", "PATH", "SIZE", "BEFORE", "", "AFTER", "FACTOR", "", "IN 99 OF 100", ""}}
+	lines := [][]string{{"TEST", "PATH", "AT", "BEFORE", "", "AFTER", "FACTOR", "", "IN 99 OF 100", ""}}
 	for _, ch := range c.Changes {
 		if all || ch.Verdict == Better || ch.Verdict == Worse {
 			lines = append(lines, ch.cells())
@@ -177,7 +178,7 @@ func (ch Change) cells() []string {
 	if ch.Of == Ratio {
 		number = times
 	}
-	line := []string{ch.Test, ch.Path, FormatSize(ch.Size), number(ch.Before), "", number(ch.After), "", "", "", string(ch.Verdict)}
+	line := []string{ch.Test, ch.Path, Row{Size: ch.Size, Setting: ch.Setting}.At(), number(ch.Before), "", number(ch.After), "", "", "", string(ch.Verdict)}
 	if ch.Factor > 0 {
 		line[6] = fmt.Sprintf("%.3f", ch.Factor)
 	}

@@ -65,6 +65,26 @@ func TestCompare(t *testing.T) {
 	}
 }
 
+// Rows of a test that differ in a setting are points of their own.
+func TestCompareKeepsSettingsApart(t *testing.T) {
+	over := func(factor float64) *Report {
+		r := &Report{}
+		for _, mtu := range []float64{1500, 9000} {
+			row := scaled("mtu", BitsPerSecond, 1, false)
+			if mtu == 9000 {
+				row = scaled("mtu", BitsPerSecond, factor, false)
+			}
+			row.Setting = &Setting{Of: "MTU", Value: mtu}
+			r.Rows = append(r.Rows, row)
+		}
+		return r
+	}
+	c := Compare(over(1), over(2))
+	if len(c.Changes) != 2 || c.Changes[0].Verdict != Same || c.Changes[1].Verdict != Better || c.Changes[1].Setting.Value != 9000 {
+		t.Errorf("%+v", c.Changes)
+	}
+}
+
 // A report is the same as itself.
 func TestCompareWithItself(t *testing.T) {
 	c := Compare(sample(), sample())

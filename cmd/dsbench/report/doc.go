@@ -22,13 +22,16 @@
 //	size       integer        bytes of one operation, 0 if it has none
 //	value      number         the result, the median of runs
 //	unit       string         of value, reference and runs: "ns" (time), "B/s",
-//	                          "bit/s", "msg/s", "conn/s", "%" (of one CPU), "B", "objects/op", "calls/op" (system calls)
+//	                          "bit/s", "msg/s", "conn/s", "%" (of one CPU), "% of all", "B", "objects/op", "calls/op" (system calls)
 //	reference  number | null  the same of the reference beside it, the median of reference_runs
 //	ratio      number | null  the median of runs[i] / reference_runs[i]
 //	runs       [number…]      the results, in the order they were made
 //
 // and the others if they apply:
 //
+//	setting         object     what rows of the test differ in instead of their size:
+//	                           {"of": "MTU", "value": 1500, "unit": "B"}, the last unless it
+//	                           is a plain number; one without it is the same at any
 //	reference_runs  [number…]  reference_runs[i] was made beside runs[i], in the same round
 //	quartiles       [low, high] between which the middle half of runs lies, from 2 runs on
 //	percentiles     object     of the single operations of all runs, in unit: {"p50": number,
@@ -49,6 +52,6 @@
 //	met             boolean    whether it is; there if target is
 //
 // More may come: readers ignore fields they do not know. Fields never change
-// their meaning. Rows are the same point in another report if test, path and
-// size are equal. [Machine] documents the machine; [Validate] checks an object.
+// their meaning. Rows are the same point in another report if test, path,
+// size and setting are equal. [Machine] documents the machine; [Validate] checks an object.
 package report

@@ -19,7 +19,7 @@ type Matrix struct {
 func (r *Report) Matrix() (m Matrix, ok bool) {
 	for _, row := range r.Rows {
 		i := slices.IndexFunc(m.Tests, func(t Row) bool { return t.Test == row.Test })
-		if i >= 0 && m.Tests[i].Size != row.Size {
+		if i >= 0 && m.Tests[i].At() != row.At() {
 			return Matrix{}, false
 		}
 		if i < 0 {

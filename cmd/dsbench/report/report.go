@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strconv"
 
 	"exnet/cmd/dsbench/measure"
 )
@@ -69,6 +70,7 @@ type Row struct {
 	Ratio     *float64  `json:"ratio"`
 	Runs      []float64 `json:"runs"`
 
+	Setting       *Setting     `json:"setting,omitempty"`
 	ReferenceRuns []float64    `json:"reference_runs,omitempty"`
 	Quartiles     []float64    `json:"quartiles,omitempty"`
 	Percentiles   *Percentiles `json:"percentiles,omitempty"`
@@ -80,6 +82,42 @@ type Row struct {
 	Interval      []float64    `json:"interval,omitempty"`
 	Target        *Target      `json:"target,omitempty"`
 	Met           *bool        `json:"met,omitempty"`
+}
+
+// A Setting is what rows of a test differ in instead of their size: "MTU", 1500. Of
+// whatever the setting does not touch there is one row without it.
+type Setting struct {
+	Of    string  `json:"of"`
+	Unit  Unit    `json:"unit,omitempty"` // of the value; "": a plain number
+	Value float64 `json:"value"`
+}
+
+// String prints the value.
+func (s Setting) String() string {
+	switch s.Unit {
+	case "":
+		return strconv.FormatFloat(s.Value, 'f', -1, 64)
+	case Bytes:
+		return FormatSize(int(s.Value))
+	}
+	return s.Unit.Format(s.Value)
+}
+
+// At is where a row stands among those of its test: its setting, else its size.
+func (r Row) At() string {
+	if r.Setting != nil {
+		return r.Setting.String()
+	}
+	return FormatSize(r.Size)
+}
+
+// On is where a row stands on the axis of its figure, and of what that is. ok is false for
+// what a setting does not touch.
+func (r Row) On(setting string) (x float64, ok bool) {
+	if r.Setting != nil {
+		return r.Setting.Value, true
+	}
+	return float64(max(1, r.Size)), setting == ""
 }
 
 // A Target is a bound of a row's value or ratio. One of the bounds is set.

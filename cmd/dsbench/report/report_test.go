@@ -135,6 +135,8 @@ func TestValidateRefuses(t *testing.T) {
 		"of a later schema":         func(r *Report) { r.Schema = Schema + 1 },
 		"unknown unit":              func(r *Report) { r.Rows[0].Unit = "furlong" },
 		"negative size":             func(r *Report) { r.Rows[0].Size = -1 },
+		"a setting of nothing":      func(r *Report) { r.Rows[0].Setting = &Setting{Value: 3} },
+		"a setting of furlongs":     func(r *Report) { r.Rows[0].Setting = &Setting{Of: "MTU", Unit: "furlong", Value: 3} },
 		"no runs":                   func(r *Report) { r.Rows[0].Runs = nil },
 		"value off its runs":        func(r *Report) { r.Rows[0].Value *= 1.01 },
 		"ratio off its runs":        func(r *Report) { *r.Rows[0].Ratio *= 1.01 },

@@ -12,7 +12,7 @@ import (
 
 // The columns of the table; those in right are numbers.
 var (
-	columns = []string{"TEST", "PATH", "SIZE", "VALUE", "±", "REFERENCE", "RATIO", "±", "TARGET", ""}
+	columns = []string{"TEST", "PATH", "AT", "VALUE", "±", "REFERENCE", "RATIO", "±", "TARGET", ""}
 	right   = []bool{false, false, true, true, true, true, true, true, false, false}
 )
 
@@ -43,7 +43,7 @@ func (r *Report) rows(b *strings.Builder) {
 }
 
 func (r Row) cells() []string {
-	c := []string{r.Test, r.Path, FormatSize(r.Size), r.Unit.Format(r.Value), percent(r.Runs), "", "", "", "", ""}
+	c := []string{r.Test, r.Path, r.At(), r.Unit.Format(r.Value), percent(r.Runs), "", "", "", "", ""}
 	if r.Reference != nil {
 		c[5] = r.Unit.Format(*r.Reference)
 	}
@@ -194,4 +194,4 @@ func (r *Report) verdict(b *strings.Builder) {
 }
 
 // name names a row in a sentence.
-func (r Row) name() string { return strings.TrimSpace(r.Test + " " + FormatSize(r.Size)) }
+func (r Row) name() string { return strings.TrimSpace(r.Test + " " + r.At()) }

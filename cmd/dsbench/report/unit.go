@@ -17,6 +17,7 @@ const (
 	MessagesPerSec Unit = "msg/s"
 	ConnectionsPS  Unit = "conn/s"
 	PercentOfCPU   Unit = "%"
+	Percent        Unit = "% of all"
 	Bytes          Unit = "B"
 	ObjectsPerOp   Unit = "objects/op"
 	CallsPerOp     Unit = "calls/op"
@@ -24,7 +25,7 @@ const (
 
 func (u Unit) valid() bool {
 	switch u {
-	case Nanoseconds, BytesPerSecond, BitsPerSecond, MessagesPerSec, ConnectionsPS, PercentOfCPU, Bytes, ObjectsPerOp, CallsPerOp:
+	case Nanoseconds, BytesPerSecond, BitsPerSecond, MessagesPerSec, ConnectionsPS, PercentOfCPU, Percent, Bytes, ObjectsPerOp, CallsPerOp:
 		return true
 	}
 	return false
@@ -49,7 +50,7 @@ func (u Unit) Format(v float64) string {
 	case ObjectsPerOp, CallsPerOp:
 		return digits(v)
 	}
-	return digits(v) + " " + string(u)
+	return digits(v) + " %"
 }
 
 // FormatSize prints a number of bytes: whole if it is, else with three digits.

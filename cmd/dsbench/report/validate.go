@@ -56,6 +56,8 @@ func (r Row) validate() error {
 	switch {
 	case r.Test == "" || r.Path == "" || r.Size < 0:
 		return errors.New("test or path is empty, or size negative")
+	case r.Setting != nil && (r.Setting.Of == "" || r.Setting.Value < 0 || r.Setting.Unit != "" && !r.Setting.Unit.valid()):
+		return errors.New("a setting without a name, with a negative value or of an unknown unit")
 	case !r.Unit.valid():
 		return fmt.Errorf("unknown unit %q", r.Unit)
 	case len(r.Runs) == 0:
