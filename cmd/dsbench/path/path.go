@@ -6,6 +6,8 @@
 //	        the least that any program behind a TUN can do
 //	exn0    exnet: two TUNs, two daemons, and shared memory between them
 //
+// and one namespace with the host by a program that needs no privileges there, such as slirp4netns.
+//
 // Every path has namespaces of its own, so that all can stand side by side,
 // and costs nothing while no traffic runs on it.
 //
@@ -25,6 +27,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -130,7 +133,10 @@ type program struct {
 }
 
 // start starts a daemon in the namespace of an end.
-func (p *Path) start(i int, cmd *exec.Cmd) error {
+func (p *Path) start(i int, cmd *exec.Cmd) error { return p.startOn(p.ns[i], cmd) }
+
+// startOn starts a daemon in a namespace, or with nil in that of the host.
+func (p *Path) startOn(ns *netns.NS, cmd *exec.Cmd) error {
 	d := &program{cmd: cmd, stderr: &tail{}, ended: make(chan struct{})}
 	cmd.Stderr = d.stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{
@@ -141,7 +147,7 @@ func (p *Path) start(i int, cmd *exec.Cmd) error {
 	go func() {
 		// The death signal comes when the thread ends that started the process.
 		// Inside Do this goroutine owns its thread until the process is gone.
-		err := p.ns[i].Do(func() error {
+		run := func() error {
 			if err := cmd.Start(); err != nil {
 				return err
 			}
@@ -149,7 +155,16 @@ func (p *Path) start(i int, cmd *exec.Cmd) error {
 			cmd.Wait() // how it ended is in ProcessState
 			close(d.ended)
 			return nil
-		})
+		}
+		inside := func(f func() error) error {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			return f()
+		}
+		if ns != nil {
+			inside = ns.Do
+		}
+		err := inside(run)
 		if err != nil {
 			started <- err
 		}

@@ -1,6 +1,7 @@
 package path
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -14,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/exn/netns"
+	"exnet/test/debroot"
 	"exnet/test/leak"
 )
 
@@ -77,14 +79,18 @@ func need(t *testing.T, make func() (*Path, error)) *Path {
 // Both references carry a stream unchanged, at the MTUs they are used with.
 func TestReferencesCarryData(t *testing.T) {
 	for name, make := range map[string]func() (*Path, error){
-		"veth":       func() (*Path, error) { return Veth(1500) },
-		"relay":      func() (*Path, error) { return Relay(wholeMTU) },
-		"relay 1500": func() (*Path, error) { return Relay(1500) },
-		"foreign":    func() (*Path, error) { return ForeignRelay("/proc/self/exe") },
+		"veth":         func() (*Path, error) { return Veth(1500) },
+		"relay":        func() (*Path, error) { return Relay(wholeMTU) },
+		"wireguard-go": func() (*Path, error) { return WireGuard(context.Background()) },
+		"relay 1500":   func() (*Path, error) { return Relay(1500) },
+		"foreign":      func() (*Path, error) { return ForeignRelay("/proc/self/exe") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := os.Stat(namespaces); err != nil && name == "foreign" {
 				t.Skip("needs the directory /run/netns, where a foreign relay looks for namespaces")
+			}
+			if name == "wireguard-go" {
+				debroot.Need(t, name)
 			}
 			p := need(t, make)
 			const amount = 8 << 20
