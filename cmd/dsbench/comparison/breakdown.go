@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,9 +31,12 @@ import (
 // as they are on again, in the same layer mostly. Idle processors do not count: what is shown is work, not the time that a message
 // takes, of which waiting and the ways between processors are most. A program that
 // polls works all the time.
+//
+// That time is shown beside it, by the client's own clock: how long its write takes, and how long it
+// then waits for the answer. Those two need neither perf nor root.
 type Breakdown struct {
 	Plan
-	Perf string // path of the program perf
+	Perf string // path of the program perf; "": there is none
 }
 
 // A layer is a row of the table, and how its functions begin.
@@ -74,6 +78,13 @@ var others = []layer{
 	{inAll, "all of it", 11022, nil},
 }
 
+// steps are the rows of the client's clock.
+var steps = []layer{
+	{"time-write", "the call that writes a message", 0, nil},
+	{"time-wait", "waiting for the answer after that", 0, nil},
+	{"time-round", "the whole round trip", 0, nil},
+}
+
 // thesis is the path under which table 5.1 is shown.
 const thesis = "table-5.1"
 
@@ -100,7 +111,7 @@ const (
 
 // Takes is about how long it takes.
 func (b Breakdown) Takes() time.Duration {
-	return time.Duration(len(b.profiled().ways())) * (opening + time.Duration(b.Runs)*(b.length()+profiling))
+	return time.Duration(len(b.profiled().ways())) * (opening + time.Duration(b.Runs)*(2*b.length()+profiling))
 }
 
 // profiled is the plan with the paths that it comes to.
@@ -118,7 +129,7 @@ func (b Breakdown) Run(ctx context.Context, r *report.Report, progress *report.P
 	bench := &bench{Plan: plan, progress: progress, report: r, paths: map[string]carrier{}, failed: map[string]bool{}}
 	bench.optional = wanted == nil
 	defer bench.close()
-	bench.open(ctx)
+	bench.open(ctx, plan.ways())
 	rr := plan.load("rr")
 	times := map[string]map[string][]float64{} // by path and layer
 	for range b.Runs {
@@ -128,7 +139,12 @@ func (b Breakdown) Run(ctx context.Context, r *report.Report, progress *report.P
 				continue
 			}
 			progress.Doing("watching messages over " + w.name)
-			found, err := b.profile(ctx, c, rr)
+			found, err := clocked(ctx, c, rr)
+			if err == nil && b.Perf != "" {
+				var sampled map[string]float64
+				sampled, err = b.profile(ctx, c, rr)
+				maps.Copy(found, sampled)
+			}
 			if ctx.Err() != nil {
 				continue
 			}
@@ -140,20 +156,27 @@ func (b Breakdown) Run(ctx context.Context, r *report.Report, progress *report.P
 			if times[w.name] == nil {
 				times[w.name] = map[string][]float64{}
 			}
-			for _, l := range slices.Concat(layers, others) {
+			for _, l := range slices.Concat(layers, others, steps) {
 				times[w.name][l.name] = append(times[w.name][l.name], found[l.name])
 			}
-			progress.Done(b.length() + profiling)
+			progress.Done(2*b.length() + profiling)
 		}
 	}
-	for _, l := range slices.Concat(layers, others) {
+	if b.Perf == "" {
+		r.Skip("layers", errors.New("no program perf: install it (Debian: linux-perf), or give its path with --perf"))
+	}
+	for _, l := range slices.Concat(layers, others, steps) {
+		what := "CPU time for one round trip of 64 bytes in "
+		if slices.ContainsFunc(steps, func(s layer) bool { return s.name == l.name }) {
+			what = "time by the client's clock, mean, of "
+		}
 		for _, w := range plan.ways() {
 			if runs := times[w.name][l.name]; slices.ContainsFunc(runs, func(v float64) bool { return v > 0 }) {
 				r.Rows = append(r.Rows, report.Row{Test: l.name, Path: w.name, Size: message, Unit: report.Nanoseconds, Runs: runs,
-					What: "CPU time for one round trip of 64 bytes in " + l.what}.Finish())
+					What: what + l.what}.Finish())
 			}
 		}
-		if l.table > 0 {
+		if l.table > 0 && b.Perf != "" {
 			r.Rows = append(r.Rows, report.Row{Test: l.name, Path: thesis, Size: message, Unit: report.Nanoseconds, Runs: []float64{l.table},
 				Note: "not measured here: table 5.1 of the thesis, Gigabit Ethernet and Linux 2.6.18; its interrupt and its media stand under other"}.Finish())
 		}
@@ -169,6 +192,18 @@ func (b Breakdown) Run(ctx context.Context, r *report.Report, progress *report.P
 func (p Plan) load(name string) load {
 	all := loads(false)
 	return all[slices.IndexFunc(all, func(l load) bool { return l.name == name })]
+}
+
+// clocked is how long the steps of one round trip take by the client's clock.
+func clocked(ctx context.Context, c *pumped, l load) (found map[string]float64, err error) {
+	l.split = true
+	o, _, err := c.run(ctx, l, message)
+	if err != nil {
+		return nil, err
+	}
+	rounds := float64(o.Bytes) / message
+	write, wait := float64(o.Writing)/rounds, float64(o.Waiting)/rounds
+	return map[string]float64{"time-write": write, "time-wait": wait, "time-round": write + wait}, nil
 }
 
 // profile watches a run, and returns the CPU time of each layer for one round trip.

@@ -2,6 +2,7 @@ package comparison
 
 import (
 	"maps"
+	"math"
 	"os/exec"
 	"slices"
 	"strings"
@@ -64,6 +65,27 @@ pump 10
 	}
 	if _, err := countLayers(strings.NewReader("nonsense\n"), nil, nil); err == nil {
 		t.Error("nonsense is counted")
+	}
+}
+
+// The client's clock needs no perf, and says that layers are left out.
+func TestBreakdownByTheClock(t *testing.T) {
+	p := quick(t)
+	p.Runs = 1
+	var r report.Report
+	b := Breakdown{Plan: *p}
+	b.Paths = []string{"unix"}
+	if err := b.Run(t.Context(), &r, nil); err != nil || len(r.Failures) > 0 {
+		t.Fatal(err, r.Failures)
+	}
+	if len(r.Rows) != 2*len(steps) || len(r.Skipped) != 1 || !strings.Contains(r.Skipped[0].Why, "linux-perf") {
+		t.Fatalf("%+v", r)
+	}
+	for i, path := range []string{reference, "unix"} {
+		write, wait, round := r.Rows[i], r.Rows[2+i], r.Rows[4+i]
+		if write.Path != path || write.Value <= 0 || wait.Value <= 0 || math.Abs(round.Value-write.Value-wait.Value) > 1 {
+			t.Errorf("%s: %+v, %+v, %+v", path, write, wait, round)
+		}
 	}
 }
 

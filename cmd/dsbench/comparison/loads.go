@@ -2,6 +2,7 @@ package comparison
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"exnet/cmd/dsbench/measure"
@@ -13,20 +14,69 @@ type load struct {
 	name    string
 	mode    string // of pump
 	streams int
-	rate    int   // messages a second; 0: one after the other
-	sizes   []int // of one write, or of a message
-	apart   bool  // the sides have a CPU each
+	rate    int           // messages a second; 0: one after the other
+	pause   time.Duration // after each message
+	split   bool          // how long writing takes and waiting is wanted, too
+	rounds  int           // of messages on each connection of connect; 0: one
+	longer  int           // so many times as long as others; 0: as long
+	sizes   []int         // of one write, or of a message
+	cpus    placing       // of the sides
 	read    []reading
+
+	setting *report.Setting // what the loads of a test differ in beside the size
+	ways    []way           // over which; nil: those of the plan
 }
+
+// A placing is where the two sides run.
+type placing int
+
+const (
+	anywhere placing = iota
+	apart            // a CPU each
+	together         // on one
+)
+
+// on are the CPUs of client and server.
+func (p placing) on(cpus [2]int) [2]int {
+	switch p {
+	case apart:
+		return cpus
+	case together:
+		return [2]int{cpus[0], cpus[0]}
+	}
+	return [2]int{measure.AnyCPU, measure.AnyCPU}
+}
+
+// takes is how long a run of it counts, of those that the plan makes so long.
+func (l load) takes(length time.Duration) time.Duration {
+	return time.Duration(max(1, l.longer)) * length
+}
+
+// at names the load at a size.
+func (l load) at(size int) string {
+	at := report.FormatSize(size)
+	if l.setting != nil {
+		at = l.setting.Of + " " + l.setting.String()
+	}
+	return strings.TrimSpace(l.name + " " + at)
+}
+
+// crowds says whether it is of connections that are made before it begins.
+func (l load) crowds() bool { return l.mode == "many" || l.mode == "idle" }
 
 // An outcome is what one run gave.
 type outcome struct {
 	Rate  float64            `json:"rate"`      // bytes, messages or connections a second
 	Bytes uint64             `json:"bytes"`     // of a stream, all
-	CPU   time.Duration      `json:"cpu"`       // of both sides, and of what carries
+	CPU   time.Duration      `json:"cpu"`       // of both sides, and of what carries; of a crowd, while it runs
 	Times *measure.Histogram `json:"histogram"` // of whole round trips; nil: not known singly
 
-	roundTrip float64 // the median, or what stands for it
+	Writing time.Duration `json:"writing"` // of all messages, if wanted: in the call that writes
+	Waiting time.Duration `json:"waiting"` // and from then to the answer
+
+	roundTrip float64       // the median, or what stands for it
+	length    time.Duration // of the run, with its warm-up
+	memory    int64         // that the connections of a crowd made the programs take
 }
 
 // A reading is what becomes a row of the outcomes of a load.
@@ -35,6 +85,7 @@ type reading struct {
 	unit  report.Unit
 	value func(outcome) float64 // 0: there is none
 	what  string
+	zero  bool    // 0 is a value, too
 	times float64 // what percentiles are of whole round trips; 0: they have no meaning
 }
 
@@ -53,6 +104,13 @@ func loads(sweep bool) []load {
 		messages = []int{1, 8, 64, 120, 256, 512, 1 << 10, 2 << 10, 8 << 10, 64 << 10, 1 << 20}
 		streams = []int{1, 2, 4}
 	}
+	cpuPerGB := reading{test: "stream-cpu", unit: report.Nanoseconds, what: "CPU time of both sides, and of the daemons of exn0, for each GB",
+		value: func(o outcome) float64 {
+			if o.CPU == 0 {
+				return 0
+			}
+			return float64(o.CPU) / (float64(o.Bytes) / 1e9)
+		}}
 	half := func(test, what string) []reading {
 		return []reading{{test: test, unit: report.Nanoseconds, value: func(o outcome) float64 { return o.roundTrip / 2 }, what: "half of a round trip over one connection, " + what, times: 0.5}}
 	}
@@ -65,22 +123,20 @@ func loads(sweep bool) []load {
 		l := load{name: name, mode: "stream", streams: n, sizes: writes, read: []reading{
 			{test: name, unit: report.BitsPerSecond, value: func(o outcome) float64 { return 8 * o.Rate }, what: "what " + sum + ", written by blocking calls of the size, with TCP_NODELAY where there is TCP"}}}
 		if n == 1 {
-			l.read = append(l.read, reading{test: name + "-cpu", unit: report.Nanoseconds, what: "CPU time of both sides, and of the daemons of exn0, for each GB",
-				value: func(o outcome) float64 {
-					if o.CPU == 0 {
-						return 0
-					}
-					return float64(o.CPU) / (float64(o.Bytes) / 1e9)
-				}})
+			l.read = append(l.read, cpuPerGB)
 		}
 		all = append(all, l)
 	}
-	return append(all,
-		load{name: "rr", mode: "pingpong", streams: 1, sizes: messages, apart: true, read: half("rr", "one message after the other, median")},
-		load{name: "rr-paced", mode: "pingpong", streams: 1, rate: pace, sizes: []int{message}, apart: true, read: half("rr-paced", "1000 messages a second, median")},
+	all = append(all,
+		load{name: "rr", mode: "pingpong", streams: 1, sizes: messages, cpus: apart, read: half("rr", "one message after the other, median")},
+		load{name: "rr-paced", mode: "pingpong", streams: 1, rate: pace, sizes: []int{message}, cpus: apart, read: half("rr-paced", "1000 messages a second, median")},
 		load{name: "crr", mode: "connect", streams: 1, sizes: []int{message}, read: []reading{
 			{test: "crr", unit: report.ConnectionsPS, value: func(o outcome) float64 { return o.Rate }, what: "connections a second, one after the other, each for one round trip"}}},
 	)
+	if sweep {
+		all = append(all, sweeps(half)...)
+	}
+	return all
 }
 
 // tests are the names of all rows.
@@ -94,7 +150,11 @@ func (l load) tests() (names []string) {
 // Tests are the names of the tests in the order of their rows.
 func Tests(sweep bool) (names []string) {
 	for _, l := range loads(sweep) {
-		names = append(names, l.tests()...)
+		for _, name := range l.tests() {
+			if !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
 	}
 	return names
 }

@@ -1,10 +1,10 @@
 package comparison
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -22,6 +22,7 @@ type Plan struct {
 	Quick   bool     // shorter runs
 	Verify  bool     // every byte is compared
 	Pump    string   // path of the program pump
+	GoPump  string   // of gopump
 	Daemon  string   // of exn-tun; "": there is none
 	Backend string   // the name of the fabric's contenders
 	CPUs    [2]int   // of client and server where each has its own
@@ -29,9 +30,10 @@ type Plan struct {
 
 // Check finds what is impossible in the plan and says what to do instead.
 func (p Plan) Check() error {
+	known := Paths(p.Sweep)
 	for _, name := range p.Paths {
-		if wayOf(name).name == "" {
-			return fmt.Errorf("no such path: %q; there are %s", name, strings.Join(Paths(false), ", "))
+		if !slices.Contains(known, name) {
+			return fmt.Errorf("no such path: %q; there are %s", name, strings.Join(known, ", "))
 		}
 	}
 	return measure.CheckChoice(p.Tests, Tests(p.Sweep), p.Runs)
@@ -51,7 +53,7 @@ func (p Plan) length() time.Duration {
 // What a run takes beside its length: a tenth of that as a warm-up, and the programs.
 const starting = 60 * time.Millisecond
 
-func (p Plan) runTakes() time.Duration { return p.length()*11/10 + starting }
+func (p Plan) runTakes(l load) time.Duration { return l.takes(p.length())*11/10 + starting }
 
 // opening is about how long it takes to make a path.
 const opening = 500 * time.Millisecond
@@ -60,10 +62,11 @@ const opening = 500 * time.Millisecond
 func (p Plan) Takes() (d time.Duration) {
 	d = time.Duration(len(p.ways())) * opening
 	for _, l := range p.wanted() {
+		d += time.Duration(len(p.brought(l))) * opening
 		for _, size := range l.sizes {
-			for _, w := range p.ways() {
+			for _, w := range p.over(l) {
 				if w.carries(l, size) {
-					d += time.Duration(p.Runs) * p.runTakes()
+					d += time.Duration(p.Runs) * p.runTakes(l)
 				}
 			}
 		}
@@ -72,13 +75,35 @@ func (p Plan) Takes() (d time.Duration) {
 }
 
 // ways are those that the plan wants, the reference always and first.
-func (p Plan) ways() (wanted []way) {
-	for _, w := range ways {
-		if w.name == reference || slices.Contains(p.Paths, w.name) || len(p.Paths) == 0 && (p.Sweep || w.standard) {
-			wanted = append(wanted, w)
-		}
+func (p Plan) ways() []way { return p.among(ways) }
+
+// over are those of them that a load wants.
+func (p Plan) over(l load) []way {
+	if l.ways == nil {
+		return p.ways()
 	}
-	return wanted
+	return p.among(append([]way{wayOf(reference)}, l.ways...))
+}
+
+// sort has the rows of a test stand together: loads that differ in a setting may have several.
+func (b *bench) sort() {
+	tests := Tests(b.Sweep)
+	slices.SortStableFunc(b.report.Rows, func(r, s report.Row) int {
+		return cmp.Compare(slices.Index(tests, r.Test), slices.Index(tests, s.Test))
+	})
+}
+
+// brought are those that a load alone has.
+func (p Plan) brought(l load) []way {
+	return slices.DeleteFunc(p.over(l), func(w way) bool {
+		return slices.ContainsFunc(p.ways(), func(other way) bool { return other.key() == w.key() })
+	})
+}
+
+func (p Plan) among(ways []way) []way {
+	return slices.DeleteFunc(slices.Clone(ways), func(w way) bool {
+		return w.name != reference && !slices.Contains(p.Paths, w.name) && !(len(p.Paths) == 0 && (p.Sweep || w.standard))
+	})
 }
 
 // Run measures the plan and adds its rows to r, also those before an error. A path that
@@ -87,14 +112,18 @@ func (p Plan) ways() (wanted []way) {
 func (p Plan) Run(ctx context.Context, r *report.Report, progress *report.Progress) error {
 	b := &bench{Plan: p, progress: progress, report: r, paths: map[string]carrier{}, failed: map[string]bool{}}
 	defer b.close()
-	b.open(ctx)
+	defer b.sort()
 	for _, l := range p.wanted() {
+		b.open(ctx, p.over(l))
 		for _, size := range l.sizes {
 			b.measure(ctx, l, size)
 			if ctx.Err() != nil {
 				r.Partial = true
 				return context.Cause(ctx)
 			}
+		}
+		for _, w := range p.brought(l) {
+			b.end(w.key())
 		}
 	}
 	return nil
@@ -105,40 +134,49 @@ type bench struct {
 	Plan
 	progress *report.Progress
 	report   *report.Report
-	paths    map[string]carrier
-	failed   map[string]bool // loads over paths
-	yard     measure.Yardstick
+	paths    map[string]carrier // by the keys of ways
+	failed   map[string]bool    // paths, and loads over paths
+	quiet    measure.Quiet
 	optional bool // the paths were not asked for by name
 }
 
-// open makes the paths.
-func (b *bench) open(ctx context.Context) {
-	for _, w := range b.ways() {
+// open makes those of the paths that are not there yet. One that cannot be made is not tried again.
+func (b *bench) open(ctx context.Context, ways []way) {
+	for _, w := range ways {
 		if ctx.Err() != nil {
 			return
 		}
-		b.progress.Doing("making " + w.name)
+		if b.paths[w.key()] != nil || b.failed[w.key()] {
+			continue
+		}
+		b.progress.Doing("making " + w.key())
 		c, err := w.open(ctx, &b.Plan)
+		b.failed[w.key()] = err != nil
 		switch {
 		case err == nil:
-			b.paths[w.name] = c
+			b.paths[w.key()] = c
 		case ctx.Err() == nil && !b.optional && slices.Contains(b.Paths, w.name):
-			b.report.Fail(w.name, err)
+			b.report.Fail(w.key(), err)
 		case ctx.Err() == nil:
-			b.report.Skip(w.name, err)
+			b.report.Skip(w.key(), err)
 		}
 		b.progress.Done(opening)
-	}
-	for range 3 { // the processor at its fastest
-		b.yard.Slower()
 	}
 }
 
 func (b *bench) close() {
-	for name, c := range b.paths {
+	for key := range b.paths {
+		b.end(key)
+	}
+}
+
+// end gives a path back.
+func (b *bench) end(key string) {
+	if c := b.paths[key]; c != nil {
 		if err := c.Close(); err != nil {
-			b.report.Fail("closing "+name, err)
+			b.report.Fail("closing "+key, err)
 		}
+		delete(b.paths, key)
 	}
 }
 
@@ -151,39 +189,39 @@ type series struct {
 // measure makes all runs of a load at a size, and the rows of it.
 func (b *bench) measure(ctx context.Context, l load, size int) {
 	var over []way
-	for _, w := range b.ways() {
-		if b.paths[w.name] != nil && w.carries(l, size) {
+	for _, w := range b.over(l) {
+		if b.paths[w.key()] != nil && w.carries(l, size) {
 			over = append(over, w)
 		}
 	}
 	all := map[string]*series{}
 	for round := range b.Runs {
 		for _, w := range over {
-			name := l.name + " " + w.name
+			name := l.name + " " + w.key()
 			if b.failed[name] {
 				continue
 			}
-			b.progress.Doing(strings.TrimSpace(l.name + " " + report.FormatSize(size) + " over " + w.name))
-			o, noisy, err := b.quietly(ctx, b.paths[w.name], l, size)
+			b.progress.Doing(l.at(size) + " over " + w.key())
+			o, noisy, err := b.quietly(ctx, b.paths[w.key()], l, size)
 			if ctx.Err() != nil {
 				break
 			}
 			if err != nil {
 				b.failed[name] = true
-				delete(all, w.name) // what came before is not to be trusted, either
-				b.report.Fail(strings.TrimSpace(l.name+" "+report.FormatSize(size)+" "+w.name), err)
+				delete(all, w.key()) // what came before is not to be trusted, either
+				b.report.Fail(l.at(size)+" "+w.key(), err)
 				continue
 			}
-			s := all[w.name]
+			s := all[w.key()]
 			if s == nil {
 				s = new(series)
-				all[w.name] = s
+				all[w.key()] = s
 			}
 			s.outcomes = append(s.outcomes, o)
 			if noisy {
 				s.disturbed++
 			}
-			b.progress.Done(b.runTakes())
+			b.progress.Done(b.runTakes(l))
 		}
 		if ctx.Err() != nil {
 			break
@@ -193,59 +231,33 @@ func (b *bench) measure(ctx context.Context, l load, size int) {
 		}
 	}
 	for _, read := range l.read {
-		for _, w := range b.ways() {
-			if row, ok := b.row(w, read, size, all[w.name], all[reference]); ok {
+		for _, w := range b.over(l) {
+			if row, ok := b.row(w, l, read, size, all[w.key()], all[reference]); ok {
 				b.report.Rows = append(b.report.Rows, row)
 			}
 		}
 	}
 }
 
-// What makes a run noisy: other programs took so much of a CPU, or the processor was
-// so much slower beside it.
-const (
-	mostForeign = 0.1
-	mostSlower  = 0.15
-
-	// counted is how exact the time of other programs is: two ticks.
-	counted = 20 * time.Millisecond
-)
-
 // quietly makes a run, and once more if it was noisy.
 func (b *bench) quietly(ctx context.Context, c carrier, l load, size int) (o outcome, noisy bool, err error) {
-	for range 2 {
-		slower := b.yard.Slower()
-		watch, err := measure.NewWatch(append([]int{os.Getpid()}, c.daemons()...))
-		if err != nil {
-			return o, false, err
-		}
+	noisy, err = b.quiet.Run(c.daemons, func() (used time.Duration, err error) {
 		var spent spending
-		if o, spent, err = c.run(ctx, l, size); err != nil {
-			return o, false, err
-		}
-		watch.Ended(time.Duration(spent))
-		foreign, err := watch.Foreign()
-		if err != nil {
-			return o, false, err
-		}
-		slower = max(slower, b.yard.Slower())
-		most := mostForeign + float64(counted)/float64(b.length())
-		if noisy = foreign > most || slower > mostSlower; !noisy {
-			break
-		}
-	}
-	return o, noisy, nil
+		o, spent, err = c.run(ctx, l, size)
+		return time.Duration(spent), err
+	})
+	return o, noisy, err
 }
 
 // agreement is how far the tools of others may be from ours.
 const agreement = 0.1
 
 // row is what the runs over a path say. There may be none.
-func (b *bench) row(w way, read reading, size int, s, ref *series) (row report.Row, ok bool) {
+func (b *bench) row(w way, l load, read reading, size int, s, ref *series) (row report.Row, ok bool) {
 	if s == nil {
 		return row, false
 	}
-	row = report.Row{Test: read.test, Path: w.name, Size: size, Unit: read.unit, What: read.what, Disturbed: s.disturbed}
+	row = report.Row{Test: read.test, Path: w.name, Size: size, Unit: read.unit, What: read.what, Disturbed: s.disturbed, Setting: cmp.Or(w.setting, l.setting)}
 	var times measure.Histogram
 	for i, o := range s.outcomes {
 		if w.name != reference && ref != nil {
@@ -260,14 +272,17 @@ func (b *bench) row(w way, read reading, size int, s, ref *series) (row report.R
 			times.Merge(o.Times)
 		}
 	}
-	if len(row.Runs) == 0 || slices.Contains(row.Runs, 0) {
+	if len(row.Runs) == 0 || !read.zero && slices.Contains(row.Runs, 0) {
 		return row, false // it has no such reading
 	}
 	if scale := read.times; scale > 0 {
 		row.Percentiles = report.PercentilesOf(&times, scale)
 	}
 	row = row.Finish()
-	if _, isTool := b.paths[w.name].(*tool); isTool && row.Ratio != nil {
+	switch t, _ := b.paths[w.key()].(*tool); {
+	case t != nil && !t.check:
+		row.Note = "not measured by dsbench: " + w.what
+	case t != nil && row.Ratio != nil:
 		if apart := math.Abs(*row.Ratio - 1); apart > agreement {
 			row.Note = fmt.Sprintf("does not agree: it is %.0f %% from what is measured here", 100*apart)
 		} else {

@@ -30,10 +30,13 @@ const loopback = "127.0.0.1"
 // A pumped is a path of two programs pump, with sockets.
 type pumped struct {
 	plan    *Plan
-	address string
+	address string       // of the server
+	dial    string       // of the server for the client, if that is another; "": the same
 	path    *path.Path   // nil: on the host itself
 	ns      [2]*netns.NS // of client and server, if there is a path
 	library string       // preloaded; "": none
+	tuning  []string     // its environment
+	inGo    bool         // the programs are gopump
 	dir     string       // of sockets or of the fabric; "": none
 
 	pids []int // of the server and the client of the last run
@@ -49,21 +52,35 @@ func openUnix(_ context.Context, p *Plan) (carrier, error) {
 	return &pumped{plan: p, address: filepath.Join(dir, "socket"), dir: dir}, nil
 }
 
-func openPreload(_ context.Context, p *Plan) (carrier, error) {
-	library, err := launch.Library()
-	if err != nil {
-		return nil, err
+// preload makes a way with the library, tuned by its environment.
+func preload(tuning ...string) func(context.Context, *Plan) (carrier, error) {
+	return func(_ context.Context, p *Plan) (carrier, error) {
+		library, err := launch.Library()
+		if err != nil {
+			return nil, err
+		}
+		dir, err := os.MkdirTemp("", "dsbench-ds-")
+		if err != nil {
+			return nil, fmt.Errorf("make a private directory: %w", err)
+		}
+		return &pumped{plan: p, address: loopback, library: library, tuning: tuning, dir: dir}, nil
 	}
-	dir, err := os.MkdirTemp("", "dsbench-ds-")
+}
+
+func openGo(_ context.Context, p *Plan) (carrier, error) {
+	dir, err := os.MkdirTemp("", "dsbench-go-")
 	if err != nil {
 		return nil, fmt.Errorf("make a private directory: %w", err)
 	}
-	return &pumped{plan: p, address: loopback, library: library, dir: dir}, nil
+	return &pumped{plan: p, address: loopback, inGo: true, dir: dir}, nil
 }
 
 // enter opens the namespaces of the path.
 func (w *pumped) enter() (err error) {
 	for i := range w.ns {
+		if w.path.Ends[i].NetNS == "" {
+			continue // the host's
+		}
 		if w.ns[i], err = netns.Open(w.path.Ends[i].NetNS); err != nil {
 			return err
 		}
@@ -99,7 +116,8 @@ const patience = 20 * time.Second
 
 // run makes one run, with a new server and a new client.
 func (w *pumped) run(ctx context.Context, l load, size int) (o outcome, spent spending, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, w.plan.length()+patience, fmt.Errorf("no end after %v: client and server wait for each other in vain", w.plan.length()+patience))
+	length := l.takes(w.plan.length())
+	ctx, cancel := context.WithTimeoutCause(ctx, length+patience, fmt.Errorf("no end after %v: client and server wait for each other in vain", length+patience))
 	defer cancel()
 	defer func() {
 		if w.path != nil && err != nil {
@@ -108,9 +126,9 @@ func (w *pumped) run(ctx context.Context, l load, size int) (o outcome, spent sp
 			}
 		}
 	}()
-	cpus := [2]int{measure.AnyCPU, measure.AnyCPU}
-	if l.apart {
-		cpus = w.plan.CPUs
+	cpus := l.cpus.on(w.plan.CPUs)
+	if w.inGo { // which polls only where a CPU is left to its other goroutines
+		cpus = anywhere.on(w.plan.CPUs)
 	}
 	before, err := cpuOf(w.daemons())
 	if err != nil {
@@ -134,33 +152,61 @@ func (w *pumped) run(ctx context.Context, l load, size int) (o outcome, spent sp
 		defer stop()
 	}
 
-	args := []string{port, strconv.FormatFloat(w.plan.length().Seconds(), 'f', -1, 64), "json",
+	args := []string{port, strconv.FormatFloat(length.Seconds(), 'f', -1, 64), "json",
 		"size=" + strconv.Itoa(size), "streams=" + strconv.Itoa(l.streams), "rate=" + strconv.Itoa(l.rate)}
+	if l.pause > 0 {
+		args = append(args, "pause="+strconv.FormatFloat(float64(l.pause)/1e3, 'f', -1, 64))
+	}
+	if l.rounds > 0 {
+		args = append(args, "rounds="+strconv.Itoa(l.rounds))
+	}
 	if w.plan.Verify {
 		args = append(args, "check")
+	}
+	if l.split {
+		args = append(args, "split")
 	}
 	client := w.command(ctx, l, l.mode, args...)
 	var out, complaints bytes.Buffer
 	client.cmd.Stdout, client.cmd.Stderr = &out, &complaints
+	var crowd *crowd
+	if l.crowds() {
+		if crowd, err = newCrowd(client.cmd); err != nil {
+			return o, spent, err
+		}
+		defer crowd.close()
+	}
 	if err := client.start(w.ns[0], cpus[0]); err != nil {
 		return o, spent, err
 	}
 	w.pids = []int{server.cmd.Process.Pid, client.cmd.Process.Pid}
+	if crowd != nil {
+		if o.CPU, o.memory, err = crowd.look(w.pids, w.daemons(), &out); err != nil {
+			crowd.close() // which ends the client
+		}
+	}
 	<-client.ended
 	spent.add(client)
 	if !client.cmd.ProcessState.Success() {
 		if ctx.Err() != nil {
 			return o, spent, context.Cause(ctx)
 		}
-		return o, spent, fmt.Errorf("pump ended with %v: %s", client.cmd.ProcessState, strings.TrimSpace(complaints.String()))
+		return o, spent, errors.Join(fmt.Errorf("pump ended with %v: %s", client.cmd.ProcessState, strings.TrimSpace(complaints.String())), err)
 	}
+	if err != nil {
+		return o, spent, err
+	}
+	crowdCPU := o.CPU
 	if err := json.Unmarshal(out.Bytes(), &o); err != nil {
 		return o, spent, fmt.Errorf("pump printed what is no result: %w: %.100s", err, out.Bytes())
 	}
 	after, err := cpuOf(w.daemons())
-	if o.CPU > 0 {
+	if crowd != nil {
+		o.CPU = crowdCPU // in which theirs is
+	} else if o.CPU > 0 {
 		o.CPU += after - before
 	}
+	o.length = length * 11 / 10
 	if o.Times != nil {
 		o.roundTrip = o.Times.Quantile(0.5)
 	}
@@ -192,12 +238,26 @@ func (w *pumped) serve(server *process, cpu int) (port string, err error) {
 
 // command is a pump on this path.
 func (w *pumped) command(ctx context.Context, l load, mode string, args ...string) *process {
-	cmd := exec.CommandContext(ctx, w.plan.Pump, append([]string{mode, w.address}, args...)...)
+	program := w.plan.Pump
+	if w.inGo {
+		program = w.plan.GoPump
+		if l.mode == "connect" {
+			args = append(args, "either")
+		}
+	}
+	address := w.address
+	if mode != "serve" && w.dial != "" {
+		address = w.dial
+	}
+	cmd := exec.CommandContext(ctx, program, append([]string{mode, address}, args...)...)
 	cmd.Env = append(os.Environ(), "LD_PRELOAD=")
+	if w.inGo {
+		cmd.Env = append(cmd.Env, "EXN_FABRIC="+filepath.Join(w.dir, "fabric"))
+	}
 	if w.library != "" {
 		// A stream that stays on TCP would be measured as if it did not.
 		require := l.mode != "connect"
-		cmd.Env = launch.Options{Fabric: filepath.Join(w.dir, "fabric"), Require: require}.Environment(w.library, os.Environ())
+		cmd.Env = launch.Options{Fabric: filepath.Join(w.dir, "fabric"), Require: require}.Environment(w.library, append(os.Environ(), w.tuning...))
 	}
 	if w.path == nil && mode == "serve" && filepath.IsAbs(w.address) {
 		os.Remove(w.address) // of the server before
