@@ -69,21 +69,24 @@ func Figures(r *report.Report) (figures []Figure) {
 	}
 	for _, test := range tests {
 		d := drawing{colours: colours}
-		sizes := map[int]bool{}
+		places := map[string]bool{}
 		for _, row := range r.Rows {
 			if row.Test == test {
 				d.rows = append(d.rows, row)
-				sizes[row.Size] = true
+				places[row.At()] = true
+				if row.Setting != nil {
+					d.setting = row.Setting.Of
+				}
 			}
 		}
 		if len(d.rows) < 2 {
 			continue
 		}
 		f := Figure{Name: test, Title: test, What: d.rows[0].What}
-		if len(sizes) > 1 {
+		if len(places) > 1 {
 			f.body, f.high = d.lines(test)
 		} else {
-			f.Title = strings.TrimSpace(test + " " + report.FormatSize(d.rows[0].Size))
+			f.Title = strings.TrimSpace(test + " " + d.rows[0].At())
 			f.body, f.high = d.bars()
 		}
 		figures = append(figures, f)
@@ -95,6 +98,7 @@ func Figures(r *report.Report) (figures []Figure) {
 type drawing struct {
 	strings.Builder
 	rows    []report.Row
+	setting string            // that they differ in; "": their size
 	colours map[string]string // by path
 }
 
@@ -109,7 +113,7 @@ func (d *drawing) text(x, y float64, how, text string) {
 
 // tip is what is shown of a row when its point is hovered.
 func tip(row report.Row) string {
-	lines := []string{strings.TrimSpace(row.Path + ", " + row.Test + " " + report.FormatSize(row.Size)), row.Unit.Format(row.Value)}
+	lines := []string{strings.TrimSpace(row.Path + ", " + row.Test + " " + row.At()), row.Unit.Format(row.Value)}
 	if len(row.Quartiles) == 2 {
 		lines = append(lines, fmt.Sprintf("middle half of %d runs: %s … %s", len(row.Runs), row.Unit.Format(row.Quartiles[0]), row.Unit.Format(row.Quartiles[1])))
 	}

@@ -88,15 +88,18 @@ func WriteCSV(w io.Writer, r *report.Report) error {
 		return number(*v)
 	}
 	c := csv.NewWriter(w)
-	c.Write([]string{"test", "path", "size", "value", "unit", "q1", "q3", "reference", "ratio", "p50", "p90", "p99", "p99.9", "max", "disturbed", "runs"})
+	c.Write([]string{"test", "path", "size", "setting", "value", "unit", "q1", "q3", "reference", "ratio", "p50", "p90", "p99", "p99.9", "max", "disturbed", "runs"})
 	for _, row := range r.Rows {
-		line := []string{row.Test, row.Path, strconv.Itoa(row.Size), number(row.Value), string(row.Unit), "", "", maybe(row.Reference), maybe(row.Ratio), "", "", "", "", "", strconv.Itoa(row.Disturbed)}
+		line := []string{row.Test, row.Path, strconv.Itoa(row.Size), "", number(row.Value), string(row.Unit), "", "", maybe(row.Reference), maybe(row.Ratio), "", "", "", "", "", strconv.Itoa(row.Disturbed)}
 		if len(row.Quartiles) == 2 {
-			line[5], line[6] = number(row.Quartiles[0]), number(row.Quartiles[1])
+			line[6], line[7] = number(row.Quartiles[0]), number(row.Quartiles[1])
+		}
+		if row.Setting != nil {
+			line[3] = number(row.Setting.Value)
 		}
 		if p := row.Percentiles; p != nil {
 			for i, v := range []float64{p.P50, p.P90, p.P99, p.P999, p.Max} {
-				line[9+i] = number(v)
+				line[10+i] = number(v)
 			}
 		}
 		var runs []string

@@ -83,6 +83,35 @@ func TestFiguresStandAlone(t *testing.T) {
 	}
 }
 
+// A test over a setting has its values along the axis, and what the setting does not touch
+// as a level line.
+func TestFigureOverASetting(t *testing.T) {
+	r := &report.Report{}
+	add := func(path string, setting *report.Setting, value float64) {
+		r.Rows = append(r.Rows, report.Row{Test: "mtu", Path: path, Size: 128 << 10, Setting: setting, Unit: report.BitsPerSecond, Runs: []float64{value}}.Finish())
+	}
+	add("tcp", nil, 5e10)
+	for i, mtu := range []float64{1500, 9000, 65535} {
+		add("exn0", &report.Setting{Of: "MTU", Value: mtu}, 1e10*float64(i+1))
+	}
+	figures := Figures(r)
+	if len(figures) != 1 || figures[0].Title != "mtu" {
+		t.Fatalf("%+v", figures)
+	}
+	body := figures[0].body
+	if err := wellFormed(figures[0].Alone()); err != nil {
+		t.Error(err)
+	}
+	for _, want := range []string{">1500<", ">9000<", ">65535<", ">MTU; logarithmic<", "stroke-dasharray:2 4", "exn0, mtu 9000", "thesis, 5.4.3"} {
+		if !strings.Contains(body, want) {
+			t.Errorf("no %q in %s", want, body)
+		}
+	}
+	if n := strings.Count(body, `class="point"`); n != 4 || strings.Contains(body, "NaN") || strings.Contains(body, "Inf") {
+		t.Errorf("%d points of 4 rows, or places nothing can be at", n)
+	}
+}
+
 // Rows that are all 0, or equal, are drawn, too.
 func TestFiguresOfLittle(t *testing.T) {
 	for _, v := range []float64{0, 7} {
