@@ -3,15 +3,19 @@ package workload
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
+	"exnet/cmd/dsbench/path"
 	"exnet/directsockets/launch"
 	"exnet/directsockets/status"
 )
@@ -20,10 +24,15 @@ import (
 type arena struct {
 	*bench
 	dir            string
-	server, client bool // who has the library
+	host           string     // where the server listens
+	abroad         *path.Path // between whose ends the programs are; nil: none
+	asNobody       bool       // they run as that user, if we are root
+	group          string     // a directory of cgroups in which they run; "": ours
+	server, client bool       // who has the library
 	serverCPUs     string
 	clientCPUs     string   // for taskset; empty: any
 	wrap           []string // runs the client, as strace does
+	env            []string // of both, beside what says where lanes are
 
 	running []*process
 	cpu     time.Duration // of the programs that have ended
@@ -36,22 +45,56 @@ type process struct {
 	ended chan struct{}
 }
 
-func (a *arena) command(ctx context.Context, preloaded bool, cpus string, command []string) *exec.Cmd {
-	env := []string{"env", "LC_ALL=C", "LD_PRELOAD="}
-	if preloaded {
-		env = append(env, launch.Options{Fabric: filepath.Join(a.dir, "fabric")}.Environment(a.Library, nil)...)
+// nobody is as whom programs run that refuse to be root.
+const nobody = 65534
+
+// The ends of a path.
+const (
+	clientEnd = iota
+	serverEnd
+)
+
+func (a *arena) command(ctx context.Context, end int, command []string) *exec.Cmd {
+	preloaded, cpus := a.client, a.clientCPUs
+	if end == serverEnd {
+		preloaded, cpus = a.server, a.serverCPUs
 	}
-	command = append(env, command...)
+	command = append(a.environment(preloaded), command...)
+	if a.asNobody && os.Geteuid() == 0 {
+		command = append([]string{"setpriv", fmt.Sprint("--reuid=", nobody), fmt.Sprint("--regid=", nobody), "--clear-groups"}, command...)
+	}
+	if a.abroad != nil {
+		command = append([]string{"nsenter", "--net=" + a.abroad.Ends[end].NetNS, "--"}, command...)
+	}
+	if a.group != "" {
+		command = append([]string{"sh", "-c", `echo $$ > "$0/cgroup.procs" && exec "$@"`, a.group}, command...)
+	}
 	if cpus != "" {
 		command = append([]string{"taskset", "-c", cpus}, command...)
 	}
-	return a.root.Command(ctx, command[0], command[1:]...)
+	if a.root != nil {
+		return a.root.Command(ctx, command[0], command[1:]...)
+	}
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	return cmd
+}
+
+// environment sets that of a program.
+func (a *arena) environment(preloaded bool) []string {
+	fabric := filepath.Join(a.dir, "fabric")
+	env := append([]string{"env", "LC_ALL=C", "LD_PRELOAD=", "EXN_FABRIC=" + fabric}, a.env...)
+	if preloaded && a.Library != "" { // a Go program has the package
+		env = append(env, launch.Options{Fabric: fabric}.Environment(a.Library, nil)...)
+	}
+	return env
 }
 
 // serve starts a server and waits until somebody listens on the port.
 func (a *arena) serve(ctx context.Context, port int, command ...string) (*process, error) {
 	p := &process{said: new(bytes.Buffer), ended: make(chan struct{})}
-	p.cmd = a.command(ctx, a.server, a.serverCPUs, command)
+	p.cmd = a.command(ctx, serverEnd, command)
 	p.cmd.Stdout, p.cmd.Stderr = p.said, p.said
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", command[0], err)
@@ -61,7 +104,7 @@ func (a *arena) serve(ctx context.Context, port int, command ...string) (*proces
 		p.cmd.Wait() // how it ended is of no interest: it is told to
 	}()
 	a.running = append(a.running, p)
-	for !listens(port) {
+	for !listens(port, strconv.Itoa(p.cmd.Process.Pid)) {
 		select {
 		case <-p.ended:
 			return nil, fmt.Errorf("%s ended at once: %s", command[0], last(p.said.Bytes()))
@@ -75,15 +118,38 @@ func (a *arena) serve(ctx context.Context, port int, command ...string) (*proces
 
 // run runs a client to its end and returns what it printed.
 func (a *arena) run(ctx context.Context, command ...string) ([]byte, error) {
-	cmd := a.command(ctx, a.client, a.clientCPUs, append(append([]string(nil), a.wrap...), command...))
-	var complaints bytes.Buffer
-	cmd.Stderr = &complaints
-	out, err := cmd.Output()
+	said, err := a.runAll(ctx, 1, command...)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w: %s", command[0], err, last(append(out, complaints.Bytes()...)))
+		return nil, err
 	}
-	a.cpu += cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
-	return out, nil
+	return said[0], nil
+}
+
+// runAll runs a client so many times at once.
+func (a *arena) runAll(ctx context.Context, n int, command ...string) (said [][]byte, err error) {
+	clients := make([]*exec.Cmd, n)
+	said, errs := make([][]byte, n), make([]error, n)
+	var all sync.WaitGroup
+	for i := range clients {
+		cmd := a.command(ctx, clientEnd, append(append([]string(nil), a.wrap...), command...))
+		clients[i] = cmd
+		all.Go(func() {
+			var complaints bytes.Buffer
+			cmd.Stderr = &complaints
+			out, err := cmd.Output()
+			if err != nil {
+				err = fmt.Errorf("%s: %w: %s", command[0], err, last(append(out, complaints.Bytes()...)))
+			}
+			said[i], errs[i] = out, err
+		})
+	}
+	all.Wait()
+	for _, cmd := range clients {
+		if cmd.ProcessState != nil {
+			a.cpu += cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+		}
+	}
+	return said, errors.Join(errs...)
 }
 
 // close ends the servers, and adds up what they used.
@@ -150,18 +216,18 @@ func last(text []byte) string {
 // them might be taken until the server comes to it.
 func freePort() int {
 	for {
-		if port := 20000 + rand.IntN(10000); !listens(port) {
+		if port := 20000 + rand.IntN(10000); !listens(port, "self") {
 			return port
 		}
 	}
 }
 
-// listens says whether somebody listens on a port. It does not try it out: a
+// listens says whether somebody listens on a port where a process is. It does not try it out: a
 // connection might be the only one that is served, and a socket of ours in the
 // way of the server.
-func listens(port int) bool {
-	for _, table := range []string{"/proc/self/net/tcp", "/proc/self/net/tcp6"} {
-		text, _ := os.ReadFile(table) // there may be no IPv6
+func listens(port int, process string) bool {
+	for _, table := range []string{"tcp", "tcp6"} {
+		text, _ := os.ReadFile("/proc/" + process + "/net/" + table) // there may be no IPv6, and it may have ended
 		for line := range strings.Lines(string(text)) {
 			const listening = "0A"
 			f := strings.Fields(line)

@@ -1,6 +1,8 @@
 // Package workload measures real programs that talk TCP over loopback, in turn
 // without and with libextds.so preloaded. It is `dsbench ds --preload`, which
-// looks at the library itself, and `dsbench apps`, which looks at servers.
+// looks at the library itself, and `dsbench apps`, which looks at servers; and a Go
+// program (gopump) in turn with package net and with package directsockets, for
+// `dsbench ds --go`.
 //
 //	stream            iperf3, one stream
 //	ping-polling      sockperf, 64 bytes, the sides on two CPUs
@@ -12,14 +14,27 @@
 //	plain-time        their time, on one CPU
 //	start-…           what preloading adds to the start of a program
 //
-//	redis-get         redis-benchmark, 50 clients and one
+//	stream, ping-…    the same of the Go program; ping-polling on any CPU, since a Go
+//	plain-calls       program polls only where it has two
+//	stream-one-cpu    one stream, both sides on one CPU
+//	requests          requests on 1,000 connections at a time
+//	requests-cpu      CPU time of both sides for one
+//
+//	redis-get         redis-benchmark, 50 clients, one, and 500
+//	redis-pipelined   50 clients with 16 requests at a time
+//	redis-three       two of them at once, and redis-five four: more busy processes than CPUs
 //	redis-cpu         CPU time of both sides per request
 //	redis-one-cpu     50 clients, all on one CPU
 //	redis-idle        CPU time while upgraded connections have nothing to do
 //	redis-connect     a connection for each request
-//	nginx             wrk, 50 connections, by size of the file
+//	nginx             wrk, 50 connections, by size of the file; nginx-one: one
 //	nginx-connect     ab, a connection for each request
 //	memcached         memcaslap, 50 connections
+//	pgbench           PostgreSQL, reads only
+//	postgres-copy     PostgreSQL, a table of a GB to the client
+//	mpi-…             Open MPI, latency, bandwidth and rate of messages of two ranks
+//	paced-…           CPU time of a request each 30 µs, 150 µs or ms, where spinning is paid for
+//	quota-…           in a cgroup of one CPU: speed, and how often it uses that up
 //
 // # Theory of operation
 //
@@ -29,7 +44,9 @@
 // plain, library, plain, library, each pair in a private fabric directory; a run
 // with the library that ought to upgrade is looked at on the way by what the
 // processes publish (directsockets/status), and it is noted in the row when no
-// connection was on a lane.
+// connection was on a lane. As root, programs that can run once more between two network
+// namespaces over exn0, as a third run of each round. Noise is looked for beside each run
+// ([measure.Quiet]).
 //
 // Where it is not said otherwise the kernel puts the processes where it likes.
 // Counts are chosen by a first run of each side such that runs take about the

@@ -27,11 +27,11 @@ func (p Plan) libraryTests() []test {
 			target: report.AtLeast(report.Ratio, 1.3), packages: sockperf, upgrades: true, run: p.ping(p.firstCPU(), p.firstCPU(), 0, roundTrips)},
 
 		{name: "short-calls", unit: report.CallsPerOp, what: "system calls per connection of one request, both sides with the library, beyond those without it",
-			target: report.AtMost(report.Value, 0), packages: append(exchange, "strace"), alone: extraCalls("connections", true)},
+			target: report.AtMost(report.Value, 0), packages: append(exchange, "strace"), alone: extraCalls(ofProgram(exchanged("connections", true)))},
 		{name: "short-time", unit: report.Nanoseconds, what: "CPU time of both sides for a connection of one request, both with the library, all on one CPU",
 			target: report.AtMost(report.RatioSurely, 1.03), packages: exchange, pairs: 30, counted: true, run: p.exchange("connections", true)},
 		{name: "plain-calls", unit: report.CallsPerOp, what: "system calls per request of a long connection to a server without the library, beyond those without it; the rest are a few looks for the peer in the first seconds",
-			target: report.AtMost(report.Value, 0.01), packages: append(exchange, "strace"), alone: extraCalls("requests", false)},
+			target: report.AtMost(report.Value, 0.01), packages: append(exchange, "strace"), alone: extraCalls(ofProgram(exchanged("requests", false)))},
 		{name: "plain-time", unit: report.Nanoseconds, what: "CPU time of both sides for a request on a long connection to a server without the library, all on one CPU",
 			target: report.AtMost(report.RatioSurely, 1.03), packages: exchange, pairs: 30, counted: true, run: p.exchange("requests", false)},
 	}
@@ -52,7 +52,7 @@ func stream(ctx context.Context, a *arena, _ int) (o outcome, err error) {
 	if a.Quick {
 		seconds = 1
 	}
-	text, err := a.run(ctx, "iperf3", "-c", "127.0.0.1", "-p", strconv.Itoa(port), "-J", "-t", strconv.Itoa(seconds))
+	text, err := a.run(ctx, "iperf3", "-c", a.host, "-p", strconv.Itoa(port), "-J", "-t", strconv.Itoa(seconds))
 	if err != nil {
 		return o, err
 	}
@@ -82,10 +82,10 @@ func (p Plan) ping(server, client string, rate int, value func(us float64) float
 	return func(ctx context.Context, a *arena, _ int) (o outcome, err error) {
 		a.serverCPUs, a.clientCPUs = server, client
 		port := freePort()
-		if _, err := a.serve(ctx, port, "sockperf", "server", "--tcp", "-i", "127.0.0.1", "-p", strconv.Itoa(port)); err != nil {
+		if _, err := a.serve(ctx, port, "sockperf", "server", "--tcp", "-i", a.host, "-p", strconv.Itoa(port)); err != nil {
 			return o, err
 		}
-		text, err := a.run(ctx, "sockperf", "ping-pong", "--tcp", "-i", "127.0.0.1", "-p", strconv.Itoa(port), "-m", "64", "-t", "1", "--mps="+strconv.Itoa(rate))
+		text, err := a.run(ctx, "sockperf", "ping-pong", "--tcp", "-i", a.host, "-p", strconv.Itoa(port), "-m", "64", "-t", "1", "--mps="+strconv.Itoa(rate))
 		if err != nil {
 			return o, err
 		}
@@ -110,6 +110,13 @@ func (p Plan) exchange(what string, both bool) func(context.Context, *arena, int
 			return o, err
 		}
 		return outcome{value: used * 1e9 / float64(n), rate: float64(n) / took}, nil
+	}
+}
+
+func exchanged(what string, both bool) func(context.Context, *arena, int) error {
+	return func(ctx context.Context, a *arena, n int) error {
+		_, _, err := a.exchange(ctx, what, both, n)
+		return err
 	}
 }
 

@@ -2,7 +2,9 @@ package workload
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -10,6 +12,7 @@ import (
 
 	"exnet/cmd/dsbench/debroot"
 	"exnet/cmd/dsbench/measure"
+	"exnet/cmd/dsbench/path"
 	"exnet/cmd/dsbench/report"
 )
 
@@ -19,17 +22,23 @@ type Group string
 // The groups.
 const (
 	Library  Group = "ds"
+	Go       Group = "ds-go"
 	Programs Group = "apps"
+	Peers    Group = "peers" // for [Plan.Once]
 )
 
 // A Plan is what to measure and how.
 type Plan struct {
 	Group   Group
-	Library string   // path of libextds.so
+	Library string   // path of libextds.so, unless the group is Go
+	GoPump  string   // path of gopump, if it is
 	Tests   []string // which; none: all
 	Runs    int      // pairs of runs of a test, at least
 	Quick   bool     // shorter runs
 	CPUs    [2]int   // for what is pinned
+	Daemon  string   // path of exn-tun; "": there is none
+	Pump    string   // of pump
+	Ways    []string // beside plain TCP; none: all
 }
 
 // A test is one row to come.
@@ -42,6 +51,10 @@ type test struct {
 	packages []string
 	pairs    int  // at least so many, whatever the plan says
 	upgrades bool // connections have to be on lanes, or the row says so
+	abroad   bool // also over exn0
+
+	// prepare makes what all runs share, in the bench's directory.
+	prepare func(ctx context.Context, b *bench) error
 
 	// run does about n operations of a workload, or what takes a second if n is
 	// 0, and gives the value. Counted says that it wants an n.
@@ -59,10 +72,29 @@ type outcome struct {
 	cpu         time.Duration
 }
 
-// path is the way that the rows are about.
-const path = "preload"
+// path is the way that the rows are about, and against what it is compared with.
+func (g Group) path() (path, against string) {
+	if g == Go {
+		return "go", "package net over loopback, the same program"
+	}
+	return preload, "kernel TCP over loopback, the same programs"
+}
 
-const against = "kernel TCP over loopback, the same programs"
+// A way is how the programs of a run reach each other.
+type way struct {
+	name    string
+	library bool       // they have it
+	path    *path.Path // between namespaces; nil: loopback
+}
+
+const loopback = "127.0.0.1"
+
+// The names of the ways beside plain TCP over loopback.
+const (
+	reference = ""
+	preload   = "preload"
+	exn0      = "exn0"
+)
 
 // Tests are the names of a group's tests in the order they are run.
 func Tests(g Group) []string {
@@ -77,11 +109,16 @@ func Tests(g Group) []string {
 
 // Check finds what is impossible in the plan and says what to do instead.
 func (p Plan) Check() error {
+	for _, name := range p.Ways {
+		if name != preload && name != exn0 {
+			return fmt.Errorf("no such path: %q; there are %s, %s", name, preload, exn0)
+		}
+	}
 	return measure.CheckChoice(p.Tests, Tests(p.Group), p.Runs)
 }
 
 func (p Plan) tests() []test {
-	all := map[Group]func(Plan) []test{Library: Plan.libraryTests, Programs: Plan.programTests}[p.Group](p)
+	all := map[Group]func(Plan) []test{Library: Plan.libraryTests, Go: Plan.goTests, Programs: Plan.programTests, Peers: Plan.peerTests}[p.Group](p)
 	return slices.DeleteFunc(all, func(t test) bool { return !measure.Chosen(p.Tests, t.name) })
 }
 
@@ -108,7 +145,23 @@ func (p Plan) takes(t test) time.Duration {
 	if t.alone != nil {
 		return 10 * time.Second
 	}
-	return time.Duration(2*p.pairs(t)+2) * (starting + time.Duration(p.seconds()*float64(time.Second)))
+	return time.Duration(len(p.over(t))*(p.pairs(t)+1)) * p.runTakes()
+}
+
+func (p Plan) runTakes() time.Duration {
+	return starting + time.Duration(p.seconds()*float64(time.Second))
+}
+
+// over are the names of the ways of a test; the reference is first.
+func (p Plan) over(t test) []string {
+	subject, _ := p.Group.path()
+	names := []string{reference}
+	for _, name := range []string{subject, exn0} {
+		if (name != exn0 || t.abroad) && (p.Ways == nil || slices.Contains(p.Ways, name)) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // Takes is about how long the plan takes.
@@ -119,22 +172,30 @@ func (p Plan) Takes() (d time.Duration) {
 	return d
 }
 
-// A bench measures one test.
+// A bench carries a plan out.
 type bench struct {
 	Plan
-	root     *debroot.Root
 	progress *report.Progress
+	report   *report.Report
+	quiet    measure.Quiet
+	paths    map[string]*path.Path
+	refused  map[string]bool // paths that cannot be made
+
+	// Of the test that is measured:
+	root *debroot.Root // nil: it needs no packages
+	dir  string        // of what its runs share; "": nothing
 }
 
 // Run measures the plan and adds its rows to r, also those before an error. A
 // test that fails is recorded and does not stop the others; the error is that
 // of ctx.
 func (p Plan) Run(ctx context.Context, r *report.Report, progress *report.Progress) error {
+	b := &bench{Plan: p, report: r, progress: progress, paths: map[string]*path.Path{}, refused: map[string]bool{}}
+	defer b.close()
 	for _, t := range p.tests() {
 		name := strings.TrimSpace(t.name + " " + report.FormatSize(t.size))
 		progress.Doing(name)
-		row := report.Row{Test: t.name, Path: path, Size: t.size, Unit: t.unit, What: t.what, Target: t.target}
-		err := p.measure(ctx, t, &row, progress)
+		rows, err := b.measure(ctx, t)
 		if ctx.Err() != nil {
 			r.Partial = true
 			return context.Cause(ctx)
@@ -143,84 +204,212 @@ func (p Plan) Run(ctx context.Context, r *report.Report, progress *report.Progre
 			r.Fail(name, err)
 			continue
 		}
-		r.Rows = append(r.Rows, row.Finish())
+		for _, row := range rows {
+			if len(row.Runs) > 0 {
+				r.Rows = append(r.Rows, row.Finish())
+			}
+		}
 	}
 	return nil
 }
 
-func (p Plan) measure(ctx context.Context, t test, row *report.Row, progress *report.Progress) error {
-	root, err := debroot.Open(ctx, t.packages...)
-	if err != nil {
-		return err
-	}
-	b := &bench{Plan: p, root: root, progress: progress}
-	if t.alone != nil {
-		defer progress.Done(p.takes(t))
-		return t.alone(ctx, b, &t, row)
-	}
-	row.Against = against
-	return b.compare(ctx, &t, row)
-}
-
-// compare makes the pairs of runs.
-func (b *bench) compare(ctx context.Context, t *test, row *report.Row) error {
-	var n [2]int // operations of a plain run and of one with the library
-	step := b.takes(*t) / time.Duration(2*b.pairs(*t)+2)
-	if t.counted {
-		for i := range n {
-			n[i] = 1000
-			for range 5 { // each time nearer to the length of a run; a slow one does not make it shorter
-				o, _, err := b.one(ctx, t, i == 1, n[i])
-				if err != nil {
-					return err
-				}
-				want := int(o.rate * b.seconds())
-				done := want <= 2*n[i]
-				n[i] = max(want, n[i])
-				if done {
-					break
-				}
-			}
-			b.progress.Done(step)
+func (b *bench) close() {
+	for name, p := range b.paths {
+		if err := p.Close(); err != nil {
+			b.report.Fail("closing "+name, err)
 		}
 	}
-	astray := 0
+}
+
+func (b *bench) measure(ctx context.Context, t test) ([]report.Row, error) {
+	var err error
+	if b.root = nil; len(t.packages) > 0 {
+		if b.root, err = debroot.Open(ctx, t.packages...); err != nil {
+			return nil, err
+		}
+	}
+	if t.prepare != nil {
+		if b.dir, err = b.directory(); err != nil {
+			return nil, err
+		}
+		defer os.RemoveAll(b.dir)
+		b.progress.Doing("preparing " + t.name)
+		if err := t.prepare(ctx, b); err != nil {
+			return nil, err
+		}
+	}
+	if t.alone != nil {
+		defer b.progress.Done(b.takes(t))
+		path, _ := b.Group.path()
+		row := t.row(path)
+		err := t.alone(ctx, b, &t, &row)
+		return []report.Row{row}, err
+	}
+	return b.compare(ctx, &t, b.ways(t))
+}
+
+// row is the one to come over a way. The targets are for the library.
+func (t test) row(over string) report.Row {
+	row := report.Row{Test: t.name, Path: over, Size: t.size, Unit: t.unit, What: t.what}
+	if over != exn0 {
+		row.Target = t.target
+	}
+	return row
+}
+
+// ways are those of a test that can be had here.
+func (b *bench) ways(t test) (ways []way) {
+	for _, name := range b.over(t) {
+		w := way{name: name, library: name != reference && name != exn0}
+		if name == exn0 {
+			if w.path = b.abroad(); w.path == nil {
+				continue
+			}
+		}
+		ways = append(ways, w)
+	}
+	return ways
+}
+
+// abroad is the path of exn0, made when it is first wanted; nil if that is not possible.
+func (b *bench) abroad() *path.Path {
+	if b.paths[exn0] == nil && !b.refused[exn0] {
+		err := errors.New("no program exn-tun beside this one or in PATH: run make, or give its path with --daemon")
+		var made *path.Path
+		if b.Daemon != "" {
+			made, err = path.Exn(b.Daemon, exn0)
+		}
+		if err == nil {
+			b.paths[exn0] = made
+			return made
+		}
+		if errors.Is(err, fs.ErrPermission) {
+			err = fmt.Errorf("needs root, for network namespaces: run it with sudo (%w)", err)
+		}
+		b.refused[exn0] = true
+		b.report.Skip(exn0, err)
+	}
+	return b.paths[exn0]
+}
+
+// directory makes a private one, where programs get at it that run as another user.
+func (b *bench) directory() (string, error) {
+	dir, err := os.MkdirTemp("", "dsbench-")
+	if err == nil && os.Geteuid() == 0 {
+		err = os.Chown(dir, nobody, nobody)
+	}
+	if err != nil {
+		return "", fmt.Errorf("make a private directory: %w", err)
+	}
+	return dir, nil
+}
+
+// compare makes the rounds of runs, one over each way; the first is the reference. A way that fails
+// fails the test, but for those abroad, which are left out with the reason.
+func (b *bench) compare(ctx context.Context, t *test, ways []way) ([]report.Row, error) {
+	rows := make([]report.Row, len(ways))
+	n := make([]int, len(ways)) // operations of a run
+	lost := make([]bool, len(ways))
+	astray := make([]int, len(ways))
+	for i, w := range ways {
+		rows[i] = t.row(w.name)
+		_, rows[i].Against = b.Group.path()
+	}
+	if t.counted {
+		for i, w := range ways {
+			var err error
+			if n[i], err = b.count(ctx, t, w); err != nil {
+				return nil, err
+			}
+			b.progress.Done(b.runTakes())
+		}
+	}
+	var reference []float64
 	for range b.pairs(*t) {
-		for i := range n {
-			o, lanes, err := b.one(ctx, t, i == 1, n[i])
+		for i, w := range ways {
+			if lost[i] {
+				continue
+			}
+			o, lanes, noisy, err := b.quietly(ctx, t, w, n[i])
+			if err != nil && w.path != nil && ctx.Err() == nil {
+				lost[i] = true
+				b.report.Fail(t.name+" "+w.name, err)
+				continue
+			}
 			if err != nil {
-				return err
+				return nil, err
+			}
+			if noisy {
+				rows[i].Disturbed++
 			}
 			if i == 0 {
-				row.ReferenceRuns = append(row.ReferenceRuns, o.value)
+				reference = append(reference, o.value)
 			} else {
-				row.Runs = append(row.Runs, o.value)
-				if t.upgrades && !lanes {
-					astray++
-				}
+				rows[i].Runs = append(rows[i].Runs, o.value)
 			}
-			b.progress.Done(step)
+			if t.upgrades && w.library && !lanes {
+				astray[i]++
+			}
+			b.progress.Done(b.runTakes())
 		}
 	}
-	if astray > 0 {
-		row.Note = fmt.Sprintf("in %d of %d runs with the library no connection was seen on a lane", astray, len(row.Runs))
+	for i := range rows {
+		rows[i].ReferenceRuns = reference[:len(rows[i].Runs)]
+		if astray[i] > 0 {
+			rows[i].Note = fmt.Sprintf("in %d of %d runs with the library no connection was seen on a lane", astray[i], len(rows[i].Runs))
+		}
+		rows[i].Disturbed = min(len(rows[i].Runs), max(rows[i].Disturbed, rows[0].Disturbed))
 	}
-	return nil
+	return rows[1:], nil
+}
+
+// count finds how many operations take about as long as a run is to take.
+func (b *bench) count(ctx context.Context, t *test, w way) (n int, err error) {
+	n = 1000
+	for range 5 { // each time nearer to the length of a run; a slow one does not make it shorter
+		o, _, err := b.one(ctx, t, w, n)
+		if err != nil {
+			return 0, err
+		}
+		want := int(o.rate * b.seconds())
+		done := want <= 2*n
+		n = max(want, n)
+		if done {
+			break
+		}
+	}
+	return n, nil
+}
+
+// quietly makes one run, and once more if it was noisy.
+func (b *bench) quietly(ctx context.Context, t *test, w way, n int) (o outcome, lanes, noisy bool, err error) {
+	daemons := func() []int {
+		if w.path == nil {
+			return nil
+		}
+		return w.path.Daemons
+	}
+	noisy, err = b.quiet.Run(daemons, func() (used time.Duration, err error) {
+		o, lanes, err = b.one(ctx, t, w, n)
+		return o.cpu, err
+	})
+	return o, lanes, noisy, err
 }
 
 // one makes one run, in new processes and a new fabric directory. lanes says
 // whether a connection was seen on a lane.
-func (b *bench) one(ctx context.Context, t *test, preloaded bool, n int) (o outcome, lanes bool, err error) {
-	dir, err := os.MkdirTemp("", "dsbench-")
+func (b *bench) one(ctx context.Context, t *test, w way, n int) (o outcome, lanes bool, err error) {
+	dir, err := b.directory()
 	if err != nil {
-		return o, false, fmt.Errorf("make a private directory: %w", err)
+		return o, false, err
 	}
 	defer os.RemoveAll(dir)
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	a := &arena{bench: b, dir: dir}
-	if preloaded {
-		a.server, a.client = true, true
+	a := &arena{bench: b, dir: dir, host: loopback, server: w.library, client: w.library}
+	if w.path != nil {
+		a.host = w.path.Ends[1].Addr.String()
+		a.abroad = w.path
 	}
 	defer a.close()
 	seen := a.watch()
@@ -254,7 +443,7 @@ func (p Plan) Once(ctx context.Context, name string) (value float64, used time.D
 	if err != nil {
 		return 0, 0, err
 	}
-	o, _, err := (&bench{Plan: p, root: root}).one(ctx, t, false, 0)
+	o, _, err := (&bench{Plan: p, root: root}).one(ctx, t, way{}, 0)
 	return o.value, o.cpu, err
 }
 

@@ -20,11 +20,21 @@ func (p Plan) programTests() []test {
 		return redisBenchmark("", append([]string{"-c", strconv.Itoa(clients)}, flags...)...)
 	}
 	rate := report.MessagesPerSec
-	return []test{
+	pg := []string{"postgresql"}
+	mpi := []string{"openmpi-bin", "python3-mpi4py"}
+	all := []test{
 		{name: "redis-get", unit: rate, what: "redis-benchmark GET, 50 clients", target: report.AtLeast(report.Ratio, 15),
-			packages: redis, upgrades: true, counted: true, run: get(50)},
+			packages: redis, upgrades: true, abroad: true, counted: true, run: get(50)},
 		{name: "redis-get-one", unit: rate, what: "redis-benchmark GET, one client", target: report.AtLeast(report.Ratio, 30),
-			packages: redis, upgrades: true, counted: true, run: get(1)},
+			packages: redis, upgrades: true, abroad: true, counted: true, run: get(1)},
+		{name: "redis-pipelined", unit: rate, what: "redis-benchmark GET, 50 clients, 16 requests at a time", target: report.AtLeast(report.Ratio, 1.5),
+			packages: redis, upgrades: true, abroad: true, counted: true, run: get(50, "-P", "16")},
+		{name: "redis-get-500", unit: rate, what: "redis-benchmark GET, 500 clients", target: report.AtLeast(report.Ratio, 12),
+			packages: redis, upgrades: true, counted: true, run: get(500)},
+		{name: "redis-three", unit: rate, what: "three busy processes: two redis-benchmarks GET, 50 clients each, their sum", target: report.AtLeast(report.Ratio, 8),
+			packages: redis, upgrades: true, counted: true, run: redisBenchmarks(2, "", "-c", "50")},
+		{name: "redis-five", unit: rate, what: "five busy processes: four redis-benchmarks GET, 50 clients each, their sum", target: report.AtLeast(report.Ratio, 8),
+			packages: redis, upgrades: true, counted: true, run: redisBenchmarks(4, "", "-c", "50")},
 		{name: "redis-cpu", unit: report.Nanoseconds, what: "CPU time of server and clients per request, 50 clients", target: report.AtMost(report.Ratio, 0.15),
 			packages: redis, upgrades: true, counted: true, run: cpuPerRequest(get(50))},
 		{name: "redis-one-cpu", unit: rate, what: "redis-benchmark GET, 50 clients, all on one CPU", target: report.AtLeast(report.Ratio, 5),
@@ -32,39 +42,64 @@ func (p Plan) programTests() []test {
 		{name: "redis-idle", unit: report.PercentOfCPU, what: "CPU time that the library adds to server and client while their upgraded connection has nothing to do, of one CPU",
 			target: report.AtMost(report.Value, 0.1), packages: redis, alone: idle},
 		{name: "redis-connect", unit: rate, what: "redis-benchmark GET, 50 clients, a connection for each request", target: report.AtLeast(report.Ratio, 0.97),
-			packages: redis, counted: true, run: get(50, "-k", "0")},
+			packages: redis, abroad: true, counted: true, run: get(50, "-k", "0")},
 		{name: "nginx", size: 1 << 10, unit: rate, what: "wrk, 50 connections, two workers, the file held open", target: report.AtLeast(report.Ratio, 4),
-			packages: nginx, upgrades: true, run: wrk(1 << 10)},
+			packages: nginx, upgrades: true, abroad: true, run: wrk(1<<10, 50)},
 		{name: "nginx", size: 100 << 10, unit: rate, what: "wrk, 50 connections, two workers, the file held open", target: report.AtLeast(report.Ratio, 4),
-			packages: nginx, upgrades: true, run: wrk(100 << 10)},
+			packages: nginx, upgrades: true, abroad: true, run: wrk(100<<10, 50)},
+		{name: "nginx-one", size: 1 << 10, unit: rate, what: "wrk, one connection", target: report.AtLeast(report.Ratio, 20),
+			packages: nginx, upgrades: true, run: wrk(1<<10, 1)},
 		{name: "nginx-connect", size: 1 << 10, unit: rate, what: "ab, 8 at once, a connection for each request", target: report.AtLeast(report.Ratio, 0.97),
-			packages: nginx, counted: true, run: ab(1 << 10)},
+			packages: nginx, abroad: true, counted: true, run: ab(1 << 10)},
 		{name: "memcached", unit: rate, what: "memcaslap, 50 connections, one thread on each side", target: report.AtLeast(report.Ratio, 5),
-			packages: []string{"memcached", "libmemcached-tools"}, upgrades: true, counted: true, run: memcached},
+			packages: []string{"memcached", "libmemcached-tools"}, upgrades: true, abroad: true, counted: true, run: memcached},
+		{name: "pgbench", unit: rate, what: "PostgreSQL, pgbench -S, 8 clients", target: report.AtLeast(report.Ratio, 1.3),
+			packages: pg, upgrades: true, abroad: true, counted: true, prepare: cluster(false), run: pgbench},
+		{name: "postgres-copy", unit: report.BytesPerSecond, what: "PostgreSQL, COPY of a GB in rows of a KB out to psql", target: report.AtLeast(report.Ratio, 1.3),
+			packages: pg, upgrades: true, abroad: true, prepare: cluster(true), run: copyOut},
+		{name: "mpi-latency", size: 8, unit: report.Nanoseconds, what: "Open MPI, half of a round trip between two ranks, from Python",
+			packages: mpi, upgrades: true, run: p.mpi("latency")},
+		{name: "mpi-bandwidth", size: 1 << 20, unit: report.BytesPerSecond, what: "Open MPI, 16 messages at a time from one rank to another, from Python",
+			packages: mpi, upgrades: true, run: p.mpi("bandwidth")},
+		{name: "mpi-rate", size: 8, unit: rate, what: "Open MPI, 64 messages at a time from one rank to another, from Python",
+			packages: mpi, upgrades: true, run: p.mpi("rate")},
 	}
+	return append(all, p.pacedTests()...)
 }
 
 // redis starts a server.
 func (a *arena) redis(ctx context.Context) (port int, err error) {
 	port = freePort()
-	_, err = a.serve(ctx, port, "redis-server", "--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--save", "", "--dir", a.dir)
+	_, err = a.serve(ctx, port, "redis-server", "--port", strconv.Itoa(port), "--bind", a.host, "--protected-mode", "no", "--save", "", "--dir", a.dir)
 	return port, err
 }
 
 func redisBenchmark(cpus string, flags ...string) func(context.Context, *arena, int) (outcome, error) {
+	return redisBenchmarks(1, cpus, flags...)
+}
+
+// redisBenchmarks is so many clients at once, and the sum of what they did.
+func redisBenchmarks(clients int, cpus string, flags ...string) func(context.Context, *arena, int) (outcome, error) {
 	return func(ctx context.Context, a *arena, n int) (o outcome, err error) {
 		a.serverCPUs, a.clientCPUs = cpus, cpus
 		port, err := a.redis(ctx)
 		if err != nil {
 			return o, err
 		}
-		text, err := a.run(ctx, append([]string{"redis-benchmark", "-p", strconv.Itoa(port), "--csv", "-t", "get", "-n", strconv.Itoa(n)}, flags...)...)
+		each := max(1, n/clients)
+		said, err := a.runAll(ctx, clients, append([]string{"redis-benchmark", "-h", a.host, "-p", strconv.Itoa(port), "--csv", "-t", "get", "-n", strconv.Itoa(each)}, flags...)...)
 		if err != nil {
 			return o, err
 		}
-		o.rate, err = number(text, `"GET","([\d.]+)"`)
+		for _, text := range said {
+			rate, err := number(text, `"GET","([\d.]+)"`)
+			if err != nil {
+				return o, err
+			}
+			o.rate += rate
+		}
 		o.value = o.rate
-		return o, err
+		return o, nil
 	}
 }
 
@@ -133,7 +168,7 @@ func (b *bench) idlePair(ctx context.Context, preloaded bool) (pids []int, end f
 	if err != nil {
 		return nil, nil, fmt.Errorf("make a private directory: %w", err)
 	}
-	a := &arena{bench: b, dir: dir, server: preloaded, client: preloaded}
+	a := &arena{bench: b, dir: dir, host: loopback, server: preloaded, client: preloaded}
 	var stop []func() // in this order
 	end = func() {
 		for _, f := range append(stop, a.close, func() { os.RemoveAll(dir) }) {
@@ -149,7 +184,7 @@ func (b *bench) idlePair(ctx context.Context, preloaded bool) (pids []int, end f
 		return fail(err)
 	}
 	// It reads its commands from a pipe that says nothing more after a while.
-	cmd := a.command(ctx, preloaded, "", []string{"redis-cli", "-p", strconv.Itoa(port)})
+	cmd := a.command(ctx, clientEnd, []string{"redis-cli", "-p", strconv.Itoa(port)})
 	commands, err := cmd.StdinPipe()
 	if err != nil {
 		return fail(err)
@@ -209,7 +244,7 @@ http {
 	uwsgi_temp_path %[1]s/uwsgi;
 	scgi_temp_path %[1]s/scgi;
 	server {
-		listen 127.0.0.1:%[2]d backlog=4096;
+		listen %[3]s:%[2]d backlog=4096;
 		root %[1]s;
 	}
 }
@@ -218,28 +253,28 @@ http {
 // nginx starts a server with a file of a size.
 func (a *arena) nginx(ctx context.Context, size int) (url string, err error) {
 	port := freePort()
-	configuration := fmt.Sprintf(nginxConfiguration, a.dir, port)
+	configuration := fmt.Sprintf(nginxConfiguration, a.dir, port, a.host)
 	if os.Geteuid() == 0 {
 		configuration = "user root;\n" + configuration // its workers must reach the directory
 	}
-	path, err := a.write("nginx.conf", []byte(configuration))
+	file, err := a.write("nginx.conf", []byte(configuration))
 	if err != nil {
 		return "", err
 	}
 	if _, err := a.write("file", make([]byte, size)); err != nil {
 		return "", err
 	}
-	_, err = a.serve(ctx, port, "nginx", "-p", a.dir, "-c", path, "-e", "stderr")
-	return fmt.Sprintf("http://127.0.0.1:%d/file", port), err
+	_, err = a.serve(ctx, port, "nginx", "-p", a.dir, "-c", file, "-e", "stderr")
+	return fmt.Sprintf("http://%s:%d/file", a.host, port), err
 }
 
-func wrk(size int) func(context.Context, *arena, int) (outcome, error) {
+func wrk(size, connections int) func(context.Context, *arena, int) (outcome, error) {
 	return func(ctx context.Context, a *arena, _ int) (o outcome, err error) {
 		url, err := a.nginx(ctx, size)
 		if err != nil {
 			return o, err
 		}
-		text, err := a.run(ctx, "wrk", "-t", "1", "-c", "50", "-d", "1", url)
+		text, err := a.run(ctx, "wrk", "-t", "1", "-c", strconv.Itoa(connections), "-d", "1", url)
 		if err != nil {
 			return o, err
 		}
@@ -272,14 +307,14 @@ func ab(size int) func(context.Context, *arena, int) (outcome, error) {
 
 func memcached(ctx context.Context, a *arena, n int) (o outcome, err error) {
 	port := freePort()
-	command := []string{"memcached", "-l", "127.0.0.1", "-p", strconv.Itoa(port), "-U", "0", "-t", "1", "-m", "256"}
+	command := []string{"memcached", "-l", a.host, "-p", strconv.Itoa(port), "-U", "0", "-t", "1", "-m", "256"}
 	if os.Geteuid() == 0 {
 		command = append(command, "-u", "root")
 	}
 	if _, err := a.serve(ctx, port, command...); err != nil {
 		return o, err
 	}
-	text, err := a.run(ctx, "memcaslap", "-s", "127.0.0.1:"+strconv.Itoa(port), "-c", "50", "-T", "1", "-x", strconv.Itoa(n))
+	text, err := a.run(ctx, "memcaslap", "-s", a.host+":"+strconv.Itoa(port), "-c", "50", "-T", "1", "-x", strconv.Itoa(n))
 	if err != nil {
 		return o, err
 	}

@@ -2,14 +2,21 @@ package workload
 
 import (
 	"context"
+	"errors"
+	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
+	"exnet/cmd/dsbench/path"
 	"exnet/cmd/dsbench/report"
+	"exnet/test/built"
 	"exnet/test/leak"
 )
 
@@ -31,20 +38,20 @@ func TestPlanChecks(t *testing.T) {
 		}
 	}
 	p := Plan{Group: Programs, Runs: 5, Tests: []string{"redis-get"}}
-	if got := p.tests(); len(got) != 2 || got[1].name != "redis-get-one" {
+	if got := p.tests(); len(got) != 3 || got[1].name != "redis-get-one" {
 		t.Errorf("redis-get selects %d tests", len(got))
 	}
 }
 
 // Every row has a meaning, a target, and a way to be measured.
 func TestTestsAreComplete(t *testing.T) {
-	for _, g := range []Group{Library, Programs} {
+	for _, g := range []Group{Library, Go, Programs} {
 		p := Plan{Group: g, Runs: 5}
 		for _, test := range p.tests() {
-			if test.name == "" || test.what == "" || test.target == nil || len(test.packages) == 0 || (test.run == nil) == (test.alone == nil) {
+			if test.name == "" || test.what == "" || test.target == nil && !strings.HasPrefix(test.name, "mpi-") || g != Go && len(test.packages) == 0 || (test.run == nil) == (test.alone == nil) {
 				t.Errorf("%s: incomplete: %+v", g, test)
 			}
-			if test.target.Of == report.RatioSurely && p.pairs(test) < 30 {
+			if test.target != nil && test.target.Of == report.RatioSurely && p.pairs(test) < 30 {
 				t.Errorf("%s: %d pairs say little of the ratio", test.name, p.pairs(test))
 			}
 		}
@@ -63,13 +70,48 @@ func TestNumber(t *testing.T) {
 	}
 }
 
+func TestCounted(t *testing.T) {
+	const table = "% time     seconds  usecs/call     calls    errors syscall\n 60.00    0.000100           1       100        30 read\n100.00    0.000200           1       150        30 total\n"
+	const none = "100.00    0.000200           1       150           total\n"
+	for _, c := range []struct {
+		table     string
+		succeeded bool
+		want      float64
+	}{{table, false, 150}, {table, true, 120}, {none, false, 150}, {none, true, 150}} {
+		if got, err := counted([]byte(c.table), c.succeeded); err != nil || got != c.want {
+			t.Errorf("%v: %v, %v", c, got, err)
+		}
+	}
+	if n, err := counted([]byte("strace: killed\n"), false); err == nil {
+		t.Errorf("nothing counts %v", n)
+	}
+}
+
 // machine is a plan on this machine, without any package: for programs that
 // every one has, under a name that stands for the library.
 func machine(t *testing.T) *bench {
 	t.Helper()
 	p := Plan{Group: Library, Library: "/no/such/library.so", Runs: 2, Quick: true, CPUs: [2]int{0, 0}}
-	return &bench{Plan: p}
+	return &bench{Plan: p, report: &report.Report{}, dir: t.TempDir()}
 }
+
+// Runs of Go programs need no packages, and those with the library go by lanes.
+func TestGoRuns(t *testing.T) {
+	p := Plan{Group: Go, GoPump: built.Path(t, "gopump"), Runs: 1, Quick: true}
+	p.Tests = []string{"stream", "ping-polling", "requests-cpu"}
+	var r report.Report
+	if err := p.Run(t.Context(), &r, nil); err != nil || len(r.Failures) > 0 || len(r.Rows) != 4 {
+		t.Fatalf("%v: %+v", err, r)
+	}
+	for _, row := range r.Rows {
+		if row.Path != "go" || len(row.Runs) != 1 || row.Runs[0] <= 0 || len(row.ReferenceRuns) != 1 || row.ReferenceRuns[0] <= 0 {
+			t.Errorf("%+v", row)
+		}
+	}
+}
+
+// both are the ways of the library's own tests.
+var both = []way{{}, {name: preload, library: true}}
 
 // Runs alternate, each in a directory of its own, and those with the library
 // have it in their environment.
@@ -87,11 +129,14 @@ func TestCompareAlternates(t *testing.T) {
 		}
 		return outcome{value: float64(len(order)), rate: 5000}, nil
 	}}
-	row := report.Row{}
-	if err := b.compare(t.Context(), test, &row); err != nil {
-		t.Fatal(err)
+	rows, err := b.compare(t.Context(), test, both)
+	if err != nil || len(rows) != 1 {
+		t.Fatal(rows, err)
 	}
-	if !slices.Equal(order, []bool{false, true, false, true}) || !slices.Equal(row.ReferenceRuns, []float64{1, 3}) || !slices.Equal(row.Runs, []float64{2, 4}) {
+	row := rows[0]
+	order = slices.Compact(order) // a noisy run is made again
+	if !slices.Equal(order, []bool{false, true, false, true}) || len(row.ReferenceRuns) != 2 || len(row.Runs) != 2 || !slices.IsSorted([]float64{
+		row.ReferenceRuns[0], row.Runs[0], row.ReferenceRuns[1], row.Runs[1]}) {
 		t.Errorf("order %v, runs %v and %v", order, row.ReferenceRuns, row.Runs)
 	}
 	for i, d := range dirs {
@@ -113,15 +158,106 @@ func TestCompareCounts(t *testing.T) {
 		counts = append(counts, n)
 		return outcome{value: 1, rate: 100_000}, nil
 	}}
-	row := report.Row{}
-	if err := b.compare(t.Context(), test, &row); err != nil {
-		t.Fatal(err)
+	rows, err := b.compare(t.Context(), test, both)
+	if err != nil || len(rows) != 1 {
+		t.Fatal(rows, err)
 	}
+	row := rows[0]
 	want := int(100_000 * b.seconds())
 	if got := counts[len(counts)-1]; got != want {
 		t.Errorf("a run has %d operations, want %d (%v)", got, want, counts)
 	}
 	if !strings.Contains(row.Note, "2 of 2 runs") {
 		t.Errorf("note %q", row.Note)
+	}
+}
+
+// Other users' programs may enter the directory of a run and of what runs share.
+func TestDirectoryIsTheProgramsOwn(t *testing.T) {
+	dir, err := (&bench{}).directory()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	st, err := os.Stat(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if owner := st.Sys().(*syscall.Stat_t).Uid; os.Geteuid() == 0 && owner != nobody || st.Mode().Perm() != 0o700 {
+		t.Errorf("%v of user %d", st.Mode(), owner)
+	}
+}
+
+// A program in a limited cgroup gets no more than its quota, here a fiftieth of a CPU, and the cgroup is gone afterwards.
+func TestCgroupLimits(t *testing.T) {
+	c, err := newCgroup(period / 50)
+	if err != nil {
+		t.Skip(err)
+	}
+	var gone bool
+	defer func() {
+		if !gone {
+			c.close()
+		}
+	}()
+	// Two busy processes, for as long as it takes to see that they may not be.
+	busy := exec.Command("sh", "-c", `echo $$ > "$0/cgroup.procs" && (while :; do :; done & while :; do :; done)`, c.dir)
+	busy.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := busy.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for times := 0.0; times == 0 && err == nil; times, _, err = c.throttled() {
+		time.Sleep(10 * time.Millisecond)
+	}
+	syscall.Kill(-busy.Process.Pid, syscall.SIGKILL)
+	busy.Wait() // it was killed
+	if err != nil {
+		t.Fatal(err)
+	}
+	for err = c.close(); errors.Is(err, syscall.EBUSY); err = c.close() { // until the kernel has let go of the processes
+		time.Sleep(time.Millisecond)
+	}
+	gone = true
+	if _, still := os.Stat(c.dir); err != nil || still == nil {
+		t.Errorf("%s is left behind: %v", c.dir, err)
+	}
+}
+
+func TestThrottledIsRead(t *testing.T) {
+	times, periods, err := parseThrottled([]byte("usage_usec 12\nnr_periods 10\nnr_throttled 3\nthrottled_usec 5\n"))
+	if err != nil || times != 3 || periods != 10 {
+		t.Errorf("%v of %v, %v", times, periods, err)
+	}
+	if _, _, err := parseThrottled([]byte("usage_usec 12\n")); err == nil {
+		t.Error("a cgroup without a quota counts nothing")
+	}
+}
+
+// A way abroad that fails is left out and said; the others go on.
+func TestCompareWithoutAbroad(t *testing.T) {
+	b := machine(t)
+	test := &test{name: "x", abroad: true, run: func(_ context.Context, a *arena, _ int) (outcome, error) {
+		if a.abroad != nil {
+			if a.host != "10.87.4.2" {
+				t.Errorf("the server listens on %s", a.host)
+			}
+			return outcome{}, errors.New("no way")
+		}
+		return outcome{value: 1}, nil
+	}}
+	far := &path.Path{}
+	far.Ends[1].Addr = netip.MustParseAddr("10.87.4.2")
+	rows, err := b.compare(t.Context(), test, append(both, way{name: exn0, path: far}))
+	if err != nil || len(rows) != 2 || len(rows[0].Runs) != 2 || len(rows[1].Runs) != 0 {
+		t.Errorf("%+v, %v", rows, err)
+	}
+	if f := b.report.Failures; len(f) != 1 || f[0].Test != "x exn0" || f[0].Error != "no way" {
+		t.Errorf("%+v", f)
+	}
+	if names := (Plan{}).over(*test); !slices.Equal(names, []string{"", preload, exn0}) {
+		t.Errorf("over %q", names)
+	}
+	if names := (Plan{Ways: []string{preload}}).over(*test); !slices.Equal(names, []string{"", preload}) {
+		t.Errorf("over %q", names)
 	}
 }
