@@ -5,8 +5,9 @@
 //	dsbench fabric        VELO and RMA in shared memory against bare shared memory
 //	dsbench exn           the interface exn0 against a relay between TUNs and veth
 //	dsbench ds --preload  the preloaded library against the kernel's TCP
+//	dsbench ds --go       package directsockets against package net
 //	dsbench apps          servers and their clients with it and without
-//	dsbench figures       all paths over sizes and numbers of streams
+//	dsbench figures       all paths over sizes, settings and numbers of connections
 //	dsbench breakdown     the CPU time of a message by layers
 //	dsbench server        the other side of dsbench client
 //	dsbench client HOST   TCP or UDP between two hosts
@@ -32,6 +33,7 @@
 //	rawfabric, bare     dsbench fabric and its reference
 //	exn0, path          dsbench exn and the networks it makes
 //	workload, debroot   dsbench ds and apps, and where real programs come from
+//	gopump              the program of Go that is sent over their paths
 //	traffic             what is sent: exn, server and client
 //	measure             two halves side by side, statistics, and the noise beside them
 //	report, page        what comes out: rows, tables, comparison; figures
@@ -81,7 +83,7 @@ type commands struct {
 	Exn       exnCommand       `cmd:"" help:"Measure the interface exn0 against a relay between TUNs and a veth pair."`
 	DS        dsCommand        `cmd:"" name:"ds" help:"Measure the library that moves TCP connections to shared memory."`
 	Apps      appsCommand      `cmd:"" help:"Measure real servers and clients with that library and without."`
-	Figures   figuresCommand   `cmd:"" help:"Compare all paths over sizes and numbers of streams."`
+	Figures   figuresCommand   `cmd:"" set:"runs=10" help:"Compare all paths over sizes, settings and numbers of connections."`
 	Breakdown breakdownCommand `cmd:"" help:"Show which layers the CPU time of a message goes to."`
 	Server    serverCommand    `cmd:"" help:"Answer clients that measure TCP and UDP between two hosts."`
 	Client    clientCommand    `cmd:"" help:"Measure TCP or UDP to a host on which dsbench server runs."`
@@ -124,6 +126,7 @@ func run(args []string, stdout, stderr io.Writer) (code int) {
 		kong.Name("dsbench"),
 		kong.Description("Measure what exnet gains on this machine.\n\n"+exitHelp),
 		kong.Writers(stdout, stderr),
+		kong.Vars{"runs": "5"},
 		kong.Exit(func(code int) { panic(exited(code)) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
 	if err != nil {

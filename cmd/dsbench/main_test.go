@@ -206,7 +206,9 @@ func TestBadOptions(t *testing.T) {
 		{[]string{"compare", "/nowhere.json", "/nowhere.json"}, "give the results.json of a report"},
 		{[]string{"compare", "main_test.go", "main_test.go"}, "main_test.go: report: not the JSON object"},
 		{[]string{"fabric", "--fast"}, "unknown flag --fast"},
-		{[]string{"ds"}, "say what to measure: --preload"},
+		{[]string{"ds"}, "missing flags: --preload or --go"},
+		{[]string{"ds", "--preload", "--go"}, "can't be used together"},
+		{[]string{"ds", "--go", "--test", "redis"}, "no such test: \"redis\"; there are stream"},
 		{[]string{"ds", "--preload", "--test", "redis"}, "no such test: \"redis\"; there are stream"},
 		{[]string{"apps", "--runs", "0"}, "ask for 1 or more"},
 		{[]string{"fabric", "--runs", "many"}, "--runs"},
@@ -262,7 +264,7 @@ func TestHelp(t *testing.T) {
 		want []string
 	}{
 		{[]string{"standard", "--help"}, []string{"--path=NAME", "--verify", "ds-preload", "tcp-iperf3", "stream-cpu", "3 a target was missed"}},
-		{[]string{"figures", "--help"}, []string{"--path=NAME", "stream-4", "5.26 to 5.28"}},
+		{[]string{"figures", "--help"}, []string{"--path=NAME", "stream-4", "5.26 to 5.29", "(10)"}},
 		{[]string{"compare", "--help"}, []string{"--all", "Mann-Whitney", "Exit code 4"}},
 		{[]string{"--help"}, []string{"fabric", "Exit codes: 0 measured"}},
 		{[]string{"fabric", "--help"}, []string{"--quick", "--json", "--runs=N", "--fabric=DIR", "--cpus=A,B", "--test=NAME", "--check",

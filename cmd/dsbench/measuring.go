@@ -15,7 +15,7 @@ import (
 // measuring are the flags of every command that measures.
 type measuring struct {
 	Quick bool     `help:"Shorter runs: a first impression."`
-	Runs  int      `default:"5" placeholder:"N" help:"Runs of each row, each right after one of its reference (5)."`
+	Runs  int      `default:"${runs}" placeholder:"N" help:"Runs of each row, each right after one of its reference (${runs})."`
 	Test  []string `placeholder:"NAME" help:"Only these tests, separated by commas; a name asks for its family, too: rma for rma-put, rma-get and so on."`
 	Check bool     `help:"Exit with 3 if a target is missed."`
 	output

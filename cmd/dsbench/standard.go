@@ -28,7 +28,10 @@ func (c *comparing) plan(m *measuring, sweep bool) (p comparison.Plan, err error
 	if p.Daemon, err = findProgram("exn-tun", c.Daemon); err != nil && c.Daemon != "" {
 		return p, err // else the paths that need it are left out
 	}
-	p.Pump, err = findProgram("pump", "")
+	if p.Pump, err = findProgram("pump", ""); err != nil {
+		return p, err
+	}
+	p.GoPump, err = findProgram("gopump", "")
 	return p, err
 }
 
@@ -42,7 +45,7 @@ type standardCommand struct {
 func (*standardCommand) Help() string {
 	return "One program sends the same traffic over every path that this machine has, in turn, for about two minutes. What cannot be measured (without root: network " +
 		"namespaces) is left out and said. iperf3 and sockperf, fetched as Debian packages and not installed, are shown beside it: they have to agree.\n\n" +
-		"Tests: " + strings.Join(comparison.Tests(false), ", ") + ".\n\nPaths: " + strings.Join(comparison.Paths(true), ", ") +
+		"Tests: " + strings.Join(comparison.Tests(false), ", ") + ".\n\nPaths: " + strings.Join(comparison.Standard(), ", ") +
 		"; if asked for also " + strings.Join(comparison.Paths(false), ", ") + ".\n\n" + exitHelp
 }
 
@@ -74,9 +77,10 @@ type figuresCommand struct {
 
 // Help is the long text of --help.
 func (*figuresCommand) Help() string {
-	return "The same over sizes of messages from 1 byte to 4 MiB and over one, two and four streams, which is figures 5.26 to 5.28 of the thesis, whose numbers are drawn " +
-		"beside ours where its text has some. It takes long: see how many paths and tests you need, and ask for 10 --runs to quote it.\n\n" +
-		"Tests: " + strings.Join(comparison.Tests(true), ", ") + ".\n\nPaths: " + strings.Join(comparison.Paths(false), ", ") + ".\n\n" + exitHelp
+	return "The same over sizes of messages from 1 byte to 4 MiB and over one, two and four streams, which is figures 5.26 to 5.29 of the thesis, whose numbers are drawn " +
+		"beside ours where its text has some; and over what it could not measure: thresholds, windows, MTU, budgets, rates of interrupts, pauses, the length of " +
+		"connections and how many there are. It takes an hour or more: see which --path and --test you need.\n\n" +
+		"Tests: " + strings.Join(comparison.Tests(true), ", ") + ".\n\nPaths: " + strings.Join(comparison.Paths(true), ", ") + ".\n\n" + exitHelp
 }
 
 // Run measures and prints.
@@ -99,7 +103,8 @@ type breakdownCommand struct {
 // Help is the long text of --help.
 func (*breakdownCommand) Help() string {
 	return "Where the processors are while messages of 64 bytes go round over a path: CPU time of each layer for one round trip, by sampling with perf, beside table 5.1 " +
-		"of the thesis. It is work that is shown, not the time that a message takes. It needs root and the program perf (Debian: linux-perf).\n\n" + exitHelp
+		"of the thesis. It is work that is shown, not the time that a message takes, which stands beside it by the client's own clock: of its write, and of waiting for the answer. " +
+		"The layers need root and the program perf (Debian: linux-perf); without perf they are left out.\n\n" + exitHelp
 }
 
 // Run measures and prints.
@@ -113,9 +118,9 @@ func (c *breakdownCommand) Run(in *invocation) error {
 		return usageError{err}
 	}
 	if b.Perf == "" {
-		if b.Perf, err = exec.LookPath("perf"); err != nil {
-			return usageError{fmt.Errorf("%w: install it (Debian: linux-perf), or give its path with --perf", err)}
-		}
+		b.Perf, _ = exec.LookPath("perf") // without it the layers are left out
+	} else if _, err := exec.LookPath(b.Perf); err != nil {
+		return usageError{fmt.Errorf("--perf: %w", err)}
 	}
 	return c.run(in, b, nil)
 }

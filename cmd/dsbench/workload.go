@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"strings"
 
 	"exnet/cmd/dsbench/workload"
@@ -10,26 +9,32 @@ import (
 
 // dsCommand is `dsbench ds`.
 type dsCommand struct {
-	Preload bool `help:"Measure the preloaded library, the only one so far."`
+	Preload bool `xor:"what" required:"" help:"Measure the preloaded library, with programs that know nothing of it."`
+	Go      bool `xor:"what" required:"" help:"Measure package directsockets, with a Go program."`
 	measuring
 	pinning
 }
 
 // Help is the long text of --help.
-func (*dsCommand) Help() string { return workloadHelp(workload.Library) }
+func (*dsCommand) Help() string {
+	return workloadHelp(workload.Library) + "\n\nWith --go the program is gopump, beside dsbench, in turn with package net and with package directsockets.\n\n" +
+		"Tests: " + strings.Join(workload.Tests(workload.Go), ", ") + "."
+}
 
 // Run measures and prints.
 func (c *dsCommand) Run(in *invocation) error {
-	if !c.Preload {
-		return usageError{errors.New("say what to measure: --preload")}
+	if c.Go {
+		return measureWorkload(in, workload.Plan{Group: workload.Go}, c.measuring, c.pinning)
 	}
-	return measureWorkload(in, workload.Library, c.measuring, c.pinning)
+	return measureWorkload(in, workload.Plan{Group: workload.Library}, c.measuring, c.pinning)
 }
 
 // appsCommand is `dsbench apps`.
 type appsCommand struct {
 	measuring
 	pinning
+	Path   []string `placeholder:"NAME" help:"Only these paths, separated by commas, beside plain TCP over loopback: preload, exn0."`
+	Daemon string   `placeholder:"FILE" help:"The program exn-tun (beside dsbench, or in PATH)."`
 }
 
 // Help is the long text of --help.
@@ -37,26 +42,38 @@ func (*appsCommand) Help() string { return workloadHelp(workload.Programs) }
 
 // Run measures and prints.
 func (c *appsCommand) Run(in *invocation) error {
-	return measureWorkload(in, workload.Programs, c.measuring, c.pinning)
+	daemon, err := findProgram("exn-tun", c.Daemon)
+	if err != nil && c.Daemon != "" {
+		return usageError{err} // else what needs it is left out
+	}
+	return measureWorkload(in, workload.Plan{Group: workload.Programs, Ways: c.Path, Daemon: daemon}, c.measuring, c.pinning)
 }
 
 func workloadHelp(g workload.Group) string {
-	return "Unmodified Debian programs, fetched and unpacked but not installed, talk TCP over loopback, in turn without the library and with it " +
+	return "Unmodified Debian programs, fetched and unpacked but not installed, talk TCP over loopback, in turn without the library and with it, and of apps some also between two namespaces over exn0 " +
 		"(libextds.so beside dsbench or in ../lib, or EXN_LIBRARY). Each run has a new server. Shown are medians, their spread, the ratio to the kernel's TCP, " +
 		"and whether the project's target is met. Run it on a machine that has nothing else to do.\n\n" +
 		"Tests: " + strings.Join(workload.Tests(g), ", ") + ".\n\n" + exitHelp
 }
 
-func measureWorkload(in *invocation, group workload.Group, m measuring, pin pinning) error {
+func measureWorkload(in *invocation, plan workload.Plan, m measuring, pin pinning) error {
 	first, second, err := twoCPUs(pin.CPUs)
 	if err != nil {
 		return usageError{err}
 	}
-	plan := workload.Plan{Group: group, Tests: m.Test, Runs: m.Runs, Quick: m.Quick, CPUs: [2]int{first, second}}
+	plan.Tests, plan.Runs, plan.Quick, plan.CPUs = m.Test, m.Runs, m.Quick, [2]int{first, second}
 	if err := plan.Check(); err != nil {
 		return usageError{err}
 	}
-	if plan.Library, err = launch.Library(); err != nil {
+	if plan.Group == workload.Go {
+		plan.GoPump, err = findProgram("gopump", "")
+	} else {
+		plan.Library, err = launch.Library()
+	}
+	if err != nil {
+		return usageError{err}
+	}
+	if plan.Pump, err = findProgram("pump", ""); err != nil {
 		return usageError{err}
 	}
 	return m.run(in, plan, nil)
