@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -91,7 +92,7 @@ func (c *upCommand) open(errs messages) (_ *daemon, err error) {
 		return nil, err
 	}
 	if c.Metrics != "" {
-		if d.metrics, err = serveMetrics(c.Metrics, d.state, d.log); err != nil {
+		if d.metrics, err = serveMetrics(c.Metrics, d.writeMetrics, d.log); err != nil {
 			return nil, err
 		}
 	}
@@ -182,6 +183,14 @@ func (d *daemon) handlers() map[string]control.Handler {
 		},
 		captureQuestion: d.capture,
 	}
+}
+
+func (d *daemon) writeMetrics(w io.Writer) error {
+	s, err := d.state()
+	if err == nil {
+		writeMetrics(w, &s)
+	}
+	return err
 }
 
 // state asks all parts.

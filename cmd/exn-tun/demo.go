@@ -32,8 +32,8 @@ type demoCommand struct {
 // Help is shown by exn-tun help demo.
 func (*demoCommand) Help() string {
 	return `Makes two network namespaces, joins them by a veth pair and by exn0 on a fabric of their own, and sends the same
-small program (bin/pump) over both, over the loopback, and over the loopback with EXT-DS preloaded. Everything it makes
-is gone when it ends, however it ends; the machine's own network is not touched.
+small program (bin/pump) over both and over the loopback, then with EXT-DS preloaded over the loopback and over exn0.
+Everything it makes is gone when it ends, however it ends; the machine's own network is not touched.
 
 It needs root (exit code 4). Without root there are dsbench fabric, up --route, and programs with exn.Node.`
 }
@@ -153,7 +153,7 @@ func (d *demonstration) begin(ctx context.Context) error {
 }
 
 // paths are the ways to compare. EXT-DS is shown on the loopback, where every
-// kernel's TCP is at its best.
+// kernel's TCP is at its best, and between the namespaces, as between containers.
 func (d *demonstration) paths() []demoPath {
 	all := []demoPath{
 		{name: "veth", address: demoVeth + "1", client: 1},
@@ -161,7 +161,8 @@ func (d *demonstration) paths() []demoPath {
 		{name: "loopback", address: demoLoopback},
 	}
 	if d.ds {
-		all = append(all, demoPath{name: "loopback, EXT-DS", address: demoLoopback, ds: true})
+		all = append(all, demoPath{name: "loopback, EXT-DS", address: demoLoopback, ds: true},
+			demoPath{name: "exn0, EXT-DS", address: demoExn + "1", client: 1, ds: true})
 	}
 	return all
 }

@@ -54,7 +54,7 @@ func TestDemo(t *testing.T) {
 		t.Fatalf("%v: %s", err, errs)
 	}
 	for _, line := range []string{`ping over exn0: answered`, `veth +[\d.]+ Gbit/s +1\.00 +[\d.]+ us +1\.00`,
-		`exn0 +[\d.]+ Gbit/s +[\d.]+ +[\d.]+ us +[\d.]+`, `loopback +`, `loopback, EXT-DS +`} {
+		`exn0 +[\d.]+ Gbit/s +[\d.]+ +[\d.]+ us +[\d.]+`, `loopback +`, `loopback, EXT-DS +`, `exn0, EXT-DS +`} {
 		if !regexp.MustCompile(`(?m)^` + line).MatchString(out.String()) {
 			t.Errorf("no %q in\n%s", line, out)
 		}

@@ -51,6 +51,7 @@ type commands struct {
 	Check   checkCommand   `cmd:"" help:"Connect to HOST:PORT, and say whether a busy connection would take shared memory, and if not why."`
 	Policy  policyCommand  `cmd:"" help:"Check a policy file for run, or print one with every key."`
 	Show    showCommand    `cmd:"" help:"Show what an interface and its fabric are doing."`
+	Metrics metricsCommand `cmd:"" help:"Print or serve figures of the connections of programs under run, for Prometheus."`
 	Capture captureCommand `cmd:"" help:"Show the frames of an interface (as tcpdump), or write them to a file."`
 	Demo    demoCommand    `cmd:"" help:"Show on this machine what a fabric is good for, against veth and loopback."`
 	Version versionCommand `cmd:"" help:"Print the version of exn-tun and of what it was built with."`

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -15,7 +16,7 @@ import (
 
 // Metrics in the text format of Prometheus, version 0.0.4: one sample per line, all
 // samples of a name together. It needs no library: every name and label is our own,
-// so that nothing has to be escaped but the name of the interface.
+// so that nothing has to be escaped but names of interfaces and programs.
 
 // writeMetrics writes all that a daemon knows as metrics.
 func writeMetrics(w io.Writer, s *state) {
@@ -128,20 +129,20 @@ type metricsServer struct {
 }
 
 // serveMetrics listens in the namespace of this process, not the interface's.
-func serveMetrics(addr string, get func() (state, error), log *slog.Logger) (*metricsServer, error) {
+func serveMetrics(addr string, write func(io.Writer) error, log *slog.Logger) (*metricsServer, error) {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("metrics: %w; choose a free address of this host, such as 127.0.0.1:9750", err)
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
-		s, err := get()
-		if err != nil {
+		var page bytes.Buffer
+		if err := write(&page); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4")
-		writeMetrics(w, &s)
+		page.WriteTo(w) // who asks may be gone
 	})
 	const patience = 10 * time.Second
 	m := &metricsServer{addr: l.Addr(), done: make(chan struct{}), server: http.Server{Handler: mux,

@@ -22,7 +22,7 @@ type showSocketsCommand struct {
 func (*showSocketsCommand) Help() string {
 	return `Lists the TCP sockets of programs that run by exn-tun run, as ss -tp does those of all: those of your own programs, or for root of all. ` +
 		`STATE is lane, tcp (for good), or where a socket is on its way from one to the other; addresses are known from the first step on. ` +
-		`TCP, VELO (small messages) and RMA (the window) are bytes read/written by each way. REASON says why a socket is on TCP, or was.`
+		`TCP, VELO (small messages), RMA (the window) and ZCOPY (straight from memory to memory) are bytes read/written by each way. REASON says why a socket is on TCP, or was.`
 }
 
 // A socketRow is one socket in the output.
@@ -41,6 +41,7 @@ type socketRow struct {
 	TCP     status.Bytes   `json:"tcp"`
 	VELO    status.Bytes   `json:"velo"`
 	RMA     status.Bytes   `json:"rma"`
+	ZCopy   status.Bytes   `json:"zcopy"`
 }
 
 // socketRows is what there is to see now.
@@ -81,7 +82,7 @@ func (c *showSocketsCommand) rows(fabric string) (socketRows, error) {
 				continue
 			}
 			row := socketRow{Program: p.Program, PID: p.PID, Fabric: p.Fabric, Local: s.Local, Peer: s.Remote, Inode: s.Inode,
-				State: s.State.String(), Reads: way(s.ReadsLane), Writes: way(s.WritesLane), TCP: s.TCP, VELO: s.VELO, RMA: s.RMA}
+				State: s.State.String(), Reads: way(s.ReadsLane), Writes: way(s.WritesLane), TCP: s.TCP, VELO: s.VELO, RMA: s.RMA, ZCopy: s.ZCopy}
 			if s.Reason != status.None {
 				row.Reason, row.Remedy = s.Reason.String(), s.Reason.Remedy()
 			}
@@ -93,7 +94,7 @@ func (c *showSocketsCommand) rows(fabric string) (socketRows, error) {
 
 func (rows socketRows) print(out io.Writer, messages messages) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "PROGRAM\tPID\tLOCAL\tPEER\tSTATE\tTCP\tVELO\tRMA\tREASON")
+	fmt.Fprintln(w, "PROGRAM\tPID\tLOCAL\tPEER\tSTATE\tTCP\tVELO\tRMA\tZCOPY\tREASON")
 	for _, r := range rows.Sockets {
 		state := r.State
 		if state == status.Lane.String() && r.Reads != r.Writes {
@@ -101,8 +102,8 @@ func (rows socketRows) print(out io.Writer, messages messages) error {
 		} else if state == status.Lane.String() && r.Reads == way(false) {
 			state = "lane (not yet)"
 		}
-		fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s", r.Program, r.PID, place(r.Local), place(r.Peer), state,
-			bothWays(r.TCP), bothWays(r.VELO), bothWays(r.RMA), r.Reason), "\t"))
+		fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", r.Program, r.PID, place(r.Local), place(r.Peer), state,
+			bothWays(r.TCP), bothWays(r.VELO), bothWays(r.RMA), bothWays(r.ZCopy), r.Reason), "\t"))
 	}
 	for _, p := range rows.Problems {
 		fmt.Fprintf(messages, "exn-tun: %s\n", p)

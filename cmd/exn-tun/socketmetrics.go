@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"os/signal"
+	"slices"
+	"syscall"
+
+	"exnet/directsockets/status"
+)
+
+type metricsCommand struct {
+	Listen string `help:"Serve them at http://ADDR/metrics until interrupted, instead of printing them once." placeholder:"ADDR"`
+	Fabric string `help:"Of programs with this fabric directory only (default: of all)." placeholder:"DIR"`
+}
+
+// Help is the long text of --help.
+func (*metricsCommand) Help() string {
+	return `What exn-tun show sockets lists, summed by program. All are of the connections that are open now: bytes of those that have ended are not kept, ` +
+		`since nobody but the programs themselves is there to count them. It sees the programs of its own user, as root those of all. ` +
+		`The interface has metrics of its own: exn-tun up --metrics.`
+}
+
+func (c *metricsCommand) Run(out output, messages messages) error {
+	if c.Listen == "" {
+		return c.write(out)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	m, err := serveMetrics(c.Listen, c.write, slog.New(slog.NewTextHandler(messages, nil)))
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(messages, "exn-tun: metrics are at http://%v/metrics\n", m.addr)
+	<-ctx.Done()
+	return m.Close()
+}
+
+func (c *metricsCommand) write(w io.Writer) error {
+	rows, err := new(showSocketsCommand).rows(c.Fabric)
+	if err == nil {
+		rows.writeMetrics(w)
+	}
+	return err
+}
+
+func (rows socketRows) writeMetrics(w io.Writer) {
+	connections, bytes := make(map[string]int), make(map[string]uint64)
+	for _, r := range rows.Sockets {
+		connections[fmt.Sprintf("program=%q,state=%q,reason=%q", r.Program, r.State, r.Reason)]++
+		for path, b := range map[string]status.Bytes{"tcp": r.TCP, "velo": r.VELO, "rma": r.RMA} {
+			bytes[fmt.Sprintf("program=%q,path=%q,direction=%q", r.Program, path, "read")] += b.Read
+			bytes[fmt.Sprintf("program=%q,path=%q,direction=%q", r.Program, path, "written")] += b.Written
+		}
+	}
+	m := metricWriter{w, ""}
+	m.family("exn_ds_connections", "gauge", "Connections by state, and the reason why they are on TCP, or were.")
+	for _, labels := range slices.Sorted(maps.Keys(connections)) {
+		m.sample("exn_ds_connections", labels, connections[labels])
+	}
+	m.family("exn_ds_connection_bytes", "gauge", "Bytes of the connections that are open now, by the way that they took.")
+	for _, labels := range slices.Sorted(maps.Keys(bytes)) {
+		m.sample("exn_ds_connection_bytes", labels, bytes[labels])
+	}
+	m.family("exn_ds_unreadable_processes", "gauge", "Programs with the library whose connections cannot be read, such as those of another version.")
+	m.sample("exn_ds_unreadable_processes", "", len(rows.Problems))
+}
