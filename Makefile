@@ -8,12 +8,12 @@ CFLAGS ?= -O2 -g
 
 programs := $(patsubst cmd/%/,bin/%,$(wildcard cmd/*/))
 preload  := $(wildcard directsockets/preload/*.c)
-library  := $(if $(preload),bin/libextds.so)
+library  := $(if $(preload),bin/libextds.so bin/libextds.a)
 
 .DEFAULT_GOAL := all
 .PHONY: all run test test-all bench fmt lint clean help FORCE
 
-all: $(programs) $(library) bin/pump ## build the programs and the library into bin/ (the default)
+all: $(programs) $(library) bin/pump bin/gopump ## build the programs and the library into bin/ (the default)
 
 run: all ## show what it does on this machine; without root, measure the fabric
 	@bin/exn-tun demo; code=$$?; \
@@ -31,8 +31,8 @@ test-all: all bin/suite ## the same with long matrices, seeds, soaks and fuzzing
 bench: all ## measure everything, and compare with .cache/bench (remove it to start anew)
 	$(GO) test -run='^$$' -bench=. -benchmem ./...
 	@mkdir -p .cache/bench; worse=0; \
-	for what in standard fabric exn "ds --preload" apps; do \
-		name=$${what%% *}; baseline=.cache/bench/$$name.json; report=dsbench-report/$$name; \
+	for what in standard fabric exn "ds --preload" "ds --go" apps; do \
+		name=$$(echo "$$what" | sed 's/ --preload//; s/ --/-/'); baseline=.cache/bench/$$name.json; report=dsbench-report/$$name; \
 		echo "== dsbench $$what"; bin/dsbench $$what --out $$report || exit; \
 		if [ -f $$baseline ]; then bin/dsbench compare $$baseline $$report/results.json || worse=$$?; \
 		else cp $$report/results.json $$baseline; fi; \
@@ -52,19 +52,32 @@ help: ## this list
 
 # What is out of date, the go command knows best, but it writes the file each
 # time. One that is the same keeps its time: results of tests depend on it.
-$(programs): bin/%: FORCE
-	$(GO) build -trimpath -o $@.new ./cmd/$*
+bin/gopump: package := ./cmd/dsbench/gopump
+$(programs) bin/gopump: bin/%: FORCE
+	$(GO) build -trimpath -o $@.new $(or $(package),./cmd/$*)
 	@if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
 
 bin/suite: FORCE
 	$(GO) build -o $@ ./test/suite
 
 # One compilation, so that the compiler sees all of the library at once.
+compile = $(CC) -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -fPIC -fvisibility=hidden -pthread $(CFLAGS)
+
 bin/libextds.so: $(preload) $(wildcard directsockets/preload/*.h)
 	@mkdir -p $(@D)
-	$(CC) -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -fPIC -fvisibility=hidden -pthread $(CFLAGS) -shared -o $@ $(preload) -ldl
+	$(compile) -shared -o $@ $(preload) -ldl
+
+# The same for static programs, which are linked with -Wl,@bin/libextds.wrap: what the
+# shared one exports as read is __wrap_read here, and nothing else is seen.
+bin/libextds.a: bin/libextds.so
+	$(compile) -DEXTDS_STATIC -r -nostdlib -o bin/libextds.o $(preload)
+	nm -D --defined-only $< | awk '{print "--wrap=" $$3}' >bin/libextds.wrap
+	sed 's/--wrap=\(.*\)/\1 __wrap_\1/' bin/libextds.wrap >bin/libextds.names
+	objcopy --redefine-syms=bin/libextds.names bin/libextds.o
+	objcopy --wildcard --keep-global-symbol='__wrap_*' bin/libextds.o
+	rm -f $@ && ar -crs $@ bin/libextds.o && rm bin/libextds.o bin/libextds.names
 
 # What the demonstration sends over all paths.
-bin/pump: directsockets/preload/pump/pump.c
+bin/pump: $(wildcard directsockets/preload/pump/*.[ch])
 	@mkdir -p $(@D)
-	$(CC) -std=c11 -Wall -Wextra -Werror -pthread $(CFLAGS) -o $@ $<
+	$(CC) -std=c11 -Wall -Wextra -Werror -pthread $(CFLAGS) -o $@ $(filter %.c,$^)
