@@ -282,8 +282,10 @@ bool epset_closed(struct conn *c, int fd, int copy)
 		// Who adds it meanwhile comes too late with a lock as well.
 		if (e->refs == 0 || (!member_at(e, fd) && e->nours == 0))
 			continue;
-		if (copy >= 0 && e->nours > 0)
+		if (copy >= 0 && e->nours > 0) {
 			epset_harvest(e); // what the perch knows, it forgets in move
+			epset_yield(e);
+		}
 		if (!epset_lock(e))
 			continue;
 		struct member *m = member_at(e, fd);
@@ -541,8 +543,10 @@ int epset_ctl(struct epset *e, int epfd, int op, int fd, struct epoll_event *ev)
 	struct conn *c = conn_get(fd);
 	int r;
 	bool renumbers = c && e->nours > 0 && c->refs > 1 && !member_at(e, fd);
-	if (renumbers)
+	if (renumbers) {
 		epset_harvest(e);
+		epset_yield(e);
+	}
 	if (files_ours(fd)) {
 		r = fail(EBADF);
 	} else if ((!c && !set) || set == e || (!ev && op != EPOLL_CTL_DEL) || !epset_lock(e)) {

@@ -33,6 +33,9 @@ int epset_wait(struct epset *e, int epfd, struct epoll_event *evs, int max, int6
 int epset_watch(struct epset *e);
 bool epset_peek(struct epset *e);
 bool epset_harvest(struct epset *e);
+// epset_yield: the caller may have taken what woke somebody else who sleeps on the set.
+// One of those looks.
+void epset_yield(struct epset *e);
 void epset_arm(struct epset *e);
 void epset_disarm(struct epset *e);
 

@@ -208,6 +208,15 @@ bool epset_harvest(struct epset *e)
 	return kernel;
 }
 
+void epset_yield(struct epset *e)
+{
+	if (!epset_lock(e))
+		return;
+	if (e->sleepers > 0)
+		epset_wake(e);
+	epset_unlock(e);
+}
+
 bool epset_peek(struct epset *e)
 {
 	bool due = false;
@@ -252,9 +261,8 @@ void epset_disarm(struct epset *e)
 	if (!epset_lock(e))
 		return;
 	epset_arm_by(e, -1);
-	if (e->sleepers > 0)
-		epset_wake(e); // what woke us may have been for them
 	epset_unlock(e);
+	epset_yield(e);
 }
 
 // doze sleeps until something may have come. AGAIN: the set has nothing of ours
@@ -274,11 +282,8 @@ static int doze(struct epset *e, int epfd, struct epoll_event *evs, int max, int
 	if (!epset_lock(e))
 		return k;
 	epset_arm_by(e, -1);
-	bool others = e->sleepers > 0;
 	if (n == 0 && k >= 0 && k < max)
 		n = scan(e, evs + k, max - k);
-	if (others && n > 0 && n == max - k)
-		epset_wake(e); // more may be ready than we take
 	epset_unlock(e);
 	errno = saved;
 	return k < 0 ? k : n + k > 0 ? n + k : AGAIN;
@@ -380,6 +385,8 @@ int epset_wait(struct epset *e, int epfd, struct epoll_event *evs, int max, int6
 			engage_members(e);
 		int n = e->nours > 0 ? wait_ours(e, epfd, evs, max, timeout, mask)
 				     : wait_native(e, epfd, evs, max, timeout, mask);
+		if (n == max && e->nours > 0)
+			epset_yield(e); // more may be ready than we take
 		if (n != AGAIN)
 			return n;
 		if (timeout > 0) {

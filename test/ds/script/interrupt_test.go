@@ -1,9 +1,11 @@
 package script_test
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"testing"
+	"time"
 
 	"exnet/test/ds"
 )
@@ -27,5 +29,21 @@ func TestHandlersEndCallsThatSpin(t *testing.T) {
 		if got := run(ds.Preload(library, ds.Fabric(t), spin)...); got != want {
 			t.Errorf("%s: TCP gives\n%sthe library\n%s", spin, want, got)
 		}
+	}
+}
+
+// Who sleeps in epoll_wait wakes, whatever another thread does to connections meanwhile.
+func TestOthersTakeNoWakeUps(t *testing.T) {
+	program := ds.Build(t, "borrow", []string{"-pthread"}, "borrow.c")
+	for name, env := range map[string][]string{"plain": nil, "library": ds.Preload(ds.Library(t), ds.Fabric(t), "EXN_DS_SPIN_US=0")} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, program)
+			cmd.Env = append(os.Environ(), env...)
+			if text, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%v (%v)\n%s", err, context.Cause(ctx), text)
+			}
+		})
 	}
 }
