@@ -177,7 +177,9 @@ func TestBrokenDaemon(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "no such luck") || !strings.Contains(err.Error(), "exit status 7") {
 		t.Errorf("a daemon that fails: %v", err)
 	}
-	if _, err := ForeignRelay(script); err == nil || !strings.Contains(err.Error(), "no such luck") {
+	if _, err := os.Stat(namespaces); err != nil {
+		t.Logf("no foreign relay: %v", err)
+	} else if _, err := ForeignRelay(script); err == nil || !strings.Contains(err.Error(), "no such luck") {
 		t.Errorf("a relay that fails: %v", err)
 	}
 	if _, err = Exn(tmp+"/nothing", "exn0"); !errors.Is(err, os.ErrNotExist) {
