@@ -51,7 +51,7 @@ static void lost(int fd)
 		uint32_t was = atomic_exchange(&c->state, CONN_CLOSED);
 		if (was == CONN_ATTACHED && c->owner == process_id())
 			atomic_fetch_sub(&conn_attached, 1);
-		rendezvous_closed(c, fd, was);
+		rendezvous_closed(c, was);
 	}
 	conn_put(c);
 }
@@ -224,7 +224,7 @@ void conn_try_engage(struct conn *c, int fd)
 	bool alone = false; // the peer has waited too long for our answer, and left the lane
 	if (atomic_compare_exchange_strong(&c->state, &is, CONN_ENGAGING)) {
 		enum reason why = REASON_NONE;
-		if (atomic_load(&c->users) != 1 || !established(fd)) {
+		if (atomic_load(&c->users) != 1) {
 			atomic_store(&c->state, CONN_ATTACHED);
 		} else if (atomic_load(&c->channel->live) != 1) {
 			leave_attached(c, fd, CONN_OFF, REASON_PEER_GONE);
@@ -234,7 +234,10 @@ void conn_try_engage(struct conn *c, int fd)
 		} else if (c->exposed) {
 			leave_attached(c, fd, CONN_OFF, REASON_SHARED);
 		} else if (!counted(c, fd)) {
-			leave_attached(c, fd, CONN_OFF, REASON_UNCOUNTED);
+			if (established(fd))
+				leave_attached(c, fd, CONN_OFF, REASON_UNCOUNTED);
+			else
+				atomic_store(&c->state, CONN_ATTACHED); // it ends
 		} else if (!epset_engage(c, fd, &why)) {
 			if (why == REASON_NONE)
 				atomic_store(&c->state, CONN_ATTACHED); // not now
@@ -255,7 +258,7 @@ void conn_try_engage(struct conn *c, int fd)
 	lock_give(&c->tx_lock);
 	lock_give(&c->rx_lock);
 	if (alone)
-		rendezvous_release(c, fd);
+		rendezvous_release(c);
 	errno = saved;
 }
 
@@ -323,7 +326,7 @@ static void finish(struct conn *c, int fd)
 	was = atomic_exchange(&c->state, CONN_CLOSED);
 	if (was == CONN_ATTACHED && c->owner == process_id())
 		atomic_fetch_sub(&conn_attached, 1);
-	rendezvous_closed(c, fd, was);
+	rendezvous_closed(c, was);
 }
 
 void conn_close(int fd, bool real_too)
@@ -350,7 +353,7 @@ void conn_close(int fd, bool real_too)
 	if (last) {
 		finish(c, fd);
 	} else if (c->procs > 1 && copy < 0) {
-		rendezvous_release(c, fd);
+		rendezvous_release(c);
 		atomic_fetch_sub(&c->procs, 1);
 	}
 	conn_put(c);

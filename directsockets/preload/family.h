@@ -151,7 +151,7 @@ struct conn {
 	_Atomic int32_t linger_s;                  // -1: off
 	struct tuple tuple;
 	uint64_t ino, peer_ino;
-	uint64_t peer_net; // cookie of the other end's network namespace; 0: ours
+	uint64_t net, peer_net; // cookies of the network namespaces of both ends; of the other's 0: as ours
 
 	_Atomic uint32_t owner; // the process that looks for the peer
 	struct channel *channel;

@@ -8,19 +8,21 @@
 
 #include "offer.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "clock.h"
 #include "directory.h"
-#include "home.h"
 #include "tuple.h"
 
-static void offer_name(char to[120], const struct tuple *t, uint64_t cookie)
+enum { OFFER_NAME = 120 };
+
+static void offer_name(char to[OFFER_NAME], const struct tuple *t, uint64_t cookie)
 {
 	static const char hex[] = "0123456789abcdef";
-	int k = snprintf(to, 120, "o-%llx-", (unsigned long long)cookie);
+	int k = snprintf(to, OFFER_NAME, "o-%llx-", (unsigned long long)cookie);
 	const uint8_t *part[4] = {t->local, (const uint8_t *)&t->local_port, t->remote, (const uint8_t *)&t->remote_port};
 	const int len[4] = {16, 2, 16, 2};
 	for (int i = 0; i < 4; i++)
@@ -31,33 +33,36 @@ static void offer_name(char to[120], const struct tuple *t, uint64_t cookie)
 	to[k] = 0;
 }
 
-bool offer_make(struct conn *c, int fd, const char *listener)
+bool offer_make(struct conn *c, const char *listener)
 {
-	char name[120], target[128];
-	offer_name(name, &c->tuple, home_cookie(fd));
+	char name[OFFER_NAME], target[128];
+	offer_name(name, &c->tuple, c->net);
 	snprintf(target, sizeof target, "%s:%llu", listener, (unsigned long long)c->ino);
-	unlinkat(directory, name, 0);
 	c->offer_out = symlinkat(target, directory, name) == 0;
+	if (!c->offer_out && errno == EEXIST) { // left by a process that died
+		unlinkat(directory, name, 0);
+		c->offer_out = symlinkat(target, directory, name) == 0;
+	}
 	return c->offer_out;
 }
 
-void offer_remove(struct conn *c, int fd)
+void offer_remove(struct conn *c)
 {
 	if (!c->offer_out)
 		return;
-	char name[120];
-	offer_name(name, &c->tuple, home_cookie(fd));
+	char name[OFFER_NAME];
+	offer_name(name, &c->tuple, c->net);
 	unlinkat(directory, name, 0);
 	c->offer_out = false;
 }
 
-bool offer_look(struct conn *c, int fd, char peer[64], uint64_t *ino)
+bool offer_look(struct conn *c, char peer[64], uint64_t *ino)
 {
-	char name[120], target[128];
+	char name[OFFER_NAME], target[128];
 	struct tuple turned;
 	struct stat st;
 	tuple_turn(&turned, &c->tuple);
-	offer_name(name, &turned, c->peer_net ? c->peer_net : home_cookie(fd));
+	offer_name(name, &turned, c->peer_net ? c->peer_net : c->net);
 	ssize_t n = readlinkat(directory, name, target, sizeof target - 1);
 	if (n <= 0)
 		return false;

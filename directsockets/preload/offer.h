@@ -10,10 +10,10 @@
 #include "conn.h"
 
 // offer_make publishes an offer that leads to the process' listener; false with errno.
-bool offer_make(struct conn *c, int fd, const char *listener);
-void offer_remove(struct conn *c, int fd);
+bool offer_make(struct conn *c, const char *listener);
+void offer_remove(struct conn *c);
 
 // offer_look finds the offer of the other end: the peer's listener and inode.
-bool offer_look(struct conn *c, int fd, char peer[64], uint64_t *ino);
+bool offer_look(struct conn *c, char peer[64], uint64_t *ino);
 
 #endif

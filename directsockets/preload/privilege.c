@@ -22,7 +22,7 @@ static void renounce(struct conn *c, int fd, bool first)
 	if (first && conn_engaged(c))
 		conn_quit(c, fd, REASON_PRIVILEGE);
 	else if (first)
-		rendezvous_release(c, fd);
+		rendezvous_release(c);
 }
 
 static void before(void)

@@ -109,14 +109,19 @@ static bool members(int fd, uint64_t ino, bool any, uint64_t *dev)
 	return false;
 }
 
-// socket_device is the device number of the kernel's socket file system.
-static bool socket_device(uint64_t *dev)
+// socket_device is the device number of the kernel's socket file system, 0: unknown.
+static uint64_t socket_device(void)
 {
+	static _Atomic uint64_t known;
+	uint64_t dev = known;
+	if (dev)
+		return dev;
 	int e = watch(diag);
-	bool ok = e >= 0 && members(e, 0, true, dev);
+	if (e >= 0 && members(e, 0, true, &dev))
+		known = dev;
 	if (e >= 0)
 		real.close(e);
-	return ok;
+	return known;
 }
 
 static bool mapped(const uint8_t a[16])
@@ -204,12 +209,12 @@ static bool someone(uint32_t uid)
 
 bool proof_check(const struct tuple *t, uint64_t net, uint64_t ino, uint32_t uid, const struct proof *handed)
 {
-	uint64_t is = 0, dev = 0, sock = 1;
+	uint64_t is = 0, dev = 0;
 	uint32_t owner = ~0u;
 	if (diag < 0)
 		diag = files_keep(diag_make());
 	if (diag < 0 || handed->watcher < 0 || ino == 0 || (net && !abroad(handed->diag, net)))
 		return false;
 	return lookup(net ? handed->diag : diag, t, &is, &owner) && is == ino && owner == uid && someone(uid) &&
-	       members(handed->watcher, ino, false, &dev) && socket_device(&sock) && dev == sock;
+	       members(handed->watcher, ino, false, &dev) && dev != 0 && dev == socket_device();
 }

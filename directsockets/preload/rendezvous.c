@@ -8,9 +8,9 @@
 //
 //	o-NETNS-LOCAL-REMOTE  ->  p-PID-RANDOM:INODE
 //
-// named by its own view of the connection. A connection first makes its offer,
-// then looks for the one with the ends exchanged. So of two that come at the
-// same time at least one sees the other. Who sees the other's offer connects to
+// named by its own view of the connection. A connection looks for the one with the
+// ends exchanged; if there is none, it makes its own and looks once more. So of two
+// that come at the same time at least one sees the other. Who sees the other's offer connects to
 // its listener (once per pair of processes) and sends ATTACH with a lane and the
 // proof; the other checks, proves itself and answers.
 //
@@ -264,7 +264,7 @@ static void join(struct conn *c, int fd, const char *peer)
 
 static void begin(struct conn *c, int fd, const char *peer, uint64_t ino)
 {
-	offer_remove(c, fd);
+	offer_remove(c);
 	c->peer_ino = ino;
 	c->offered_ns = clock_ns();
 	join(c, fd, peer);
@@ -305,18 +305,22 @@ static void first(struct conn *c, int fd)
 		return;
 	}
 	c->owner = process_id();
-	if (!offer_make(c, fd, me) && errno == ENOENT) { // the directory was removed: make it anew
+	c->offered_ns = clock_ns();
+	c->offered_calls = c->calls;
+	c->due = c->calls + 1;
+	*place_of(c->ino) = fd;
+	if (offer_look(c, peer, &ino)) { // then we need none of our own
+		begin(c, fd, peer, ino);
+		return;
+	}
+	if (!offer_make(c, me) && errno == ENOENT) { // the directory was removed: make it anew
 		rendezvous_retire();
 		board_close();
 		directory_close();
 		c->due = c->calls + STEP;
 		return;
 	}
-	c->offered_ns = clock_ns();
-	*place_of(c->ino) = fd;
-	c->offered_calls = c->calls;
-	c->due = c->calls + 1;
-	if (offer_look(c, fd, peer, &ino)) {
+	if (offer_look(c, peer, &ino)) {
 		begin(c, fd, peer, ino);
 	} else if (c->offer_out) {
 		waiting(c, CONN_OFFERED);
@@ -361,7 +365,7 @@ static void attach(struct channel *ch, const struct message *m, const struct pro
 		conn_leave_lane(c);
 		stay(c, fd, REASON_MEMORY);
 	} else {
-		offer_remove(c, fd);
+		offer_remove(c);
 		conn_leave_lane(c);
 		take_lane(c, ch, m->lane, m->generation);
 		c->peer_ino = m->ino;
@@ -524,7 +528,7 @@ void rendezvous_step(struct conn *c, int fd)
 		if (c->state == CONN_ATTACHING)
 			ask(c, fd);
 		if ((c->state == CONN_OFFERED || c->state == CONN_ATTACHING) && now - c->offered_ns > OFFER_NS) {
-			offer_remove(c, fd);
+			offer_remove(c);
 			conn_leave_lane(c);
 			c->channel = NULL;
 			later(c, fd, REASON_NO_PEER);
@@ -537,20 +541,20 @@ void rendezvous_step(struct conn *c, int fd)
 
 void rendezvous_stay(struct conn *c, int fd, enum reason why)
 {
-	offer_remove(c, fd);
+	offer_remove(c);
 	stay(c, fd, why);
 }
 
-void rendezvous_closed(struct conn *c, int fd, uint32_t was)
+void rendezvous_closed(struct conn *c, uint32_t was)
 {
 	if (c->owner != process_id())
 		return;
 	if (was == CONN_OFFERED || was == CONN_ATTACHING)
 		atomic_fetch_sub(&rendezvous_waiting, 1);
-	offer_remove(c, fd);
+	offer_remove(c);
 }
 
-void rendezvous_release(struct conn *c, int fd)
+void rendezvous_release(struct conn *c)
 {
 	if (c->owner != process_id())
 		return;
@@ -563,7 +567,7 @@ void rendezvous_release(struct conn *c, int fd)
 	case CONN_OFFERED:
 	case CONN_ATTACHING:
 	case CONN_ATTACHED:
-		offer_remove(c, fd);
+		offer_remove(c);
 		conn_leave_lane(c);
 		c->channel = NULL;
 		c->due = c->calls + STEP;

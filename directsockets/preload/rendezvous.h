@@ -27,14 +27,14 @@ void rendezvous_progress(void);
 void rendezvous_stay(struct conn *c, int fd, enum reason why);
 
 // rendezvous_closed is told that a connection was in a state when it closed.
-void rendezvous_closed(struct conn *c, int fd, uint32_t was);
+void rendezvous_closed(struct conn *c, uint32_t was);
 
 // rendezvous_name is the name of this process' listener.
 void rendezvous_name(char *to, size_t n);
 
 // rendezvous_release is told that this process lets go of a connection that
 // another one of the family keeps, which may then look for the peer itself.
-void rendezvous_release(struct conn *c, int fd);
+void rendezvous_release(struct conn *c);
 
 // rendezvous_sweep_due says that a dead channel has lost its last lane;
 // rendezvous_sweep frees such channels, as does rendezvous_progress. No lock is held.

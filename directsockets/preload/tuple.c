@@ -86,10 +86,10 @@ bool tuple_first(const struct tuple *t)
 
 // abroad: does the other end lie in another network namespace, from which we know
 // that it is the right one?
-static bool abroad(struct conn *c, int fd)
+static bool abroad(struct conn *c)
 {
 	uint64_t here, there;
-	if (!home_find(c->tuple.local, &here) || here != home_cookie(fd) || !home_find(c->tuple.remote, &there))
+	if (!home_find(c->tuple.local, &here) || here != c->net || !home_find(c->tuple.remote, &there))
 		return false;
 	c->peer_net = there == here ? 0 : there;
 	return true;
@@ -119,11 +119,12 @@ enum reason tuple_identify(struct conn *c, int fd)
 	tuple_side(c->tuple.remote, &c->tuple.remote_port, &p);
 	c->tuple.v6 = s.ss_family == AF_INET6;
 	c->ino = st.st_ino;
+	c->net = home_cookie(fd);
 	c->nonblock = flags >= 0 && (flags & O_NONBLOCK);
 	c->peer_net = 0;
 	c->named = true;
 	conn_options(c, fd, -1);
 	if (!policy_upgrades(c))
 		return REASON_POLICY;
-	return inland(&c->tuple) || abroad(c, fd) ? REASON_NONE : REASON_NOT_LOCAL;
+	return inland(&c->tuple) || abroad(c) ? REASON_NONE : REASON_NOT_LOCAL;
 }
