@@ -264,7 +264,8 @@ static bool has(struct epset *e, const struct conn *c, int fd)
 	return e->nours > 0;
 }
 
-// move has the perch watch a connection of ours by another descriptor of it.
+// move has the perch watch a connection of ours by another descriptor of it. One with the
+// number by which the program added it is that member again, as it is for the kernel.
 static void move(struct epset *e, struct member *m, int to)
 {
 	if (e->perch) {
@@ -273,6 +274,8 @@ static void move(struct epset *e, struct member *m, int to)
 	}
 	m->fd = to;
 	m->moved = true;
+	if (to == m->key)
+		e->by_fd[to] = m;
 }
 
 bool epset_closed(struct conn *c, int fd, int copy)
@@ -530,10 +533,8 @@ static void renumber(struct epset *e, struct conn *c, int fd)
 {
 	for (int i = 0; i < e->nours; i++) {
 		struct member *m = e->ours[i];
-		if (m->c != c || m->key != fd)
-			continue;
-		move(e, m, fd);
-		e->by_fd[fd] = m;
+		if (m->c == c && m->key == fd)
+			move(e, m, fd);
 	}
 }
 
