@@ -34,8 +34,6 @@
 #include "process.h"
 #include "stream.h"
 
-enum { ESTABLISHED = 1 }; // TCP_ESTABLISHED; <netinet/tcp.h> and <linux/tcp.h> exclude each other
-
 _Atomic int conn_attached;
 _Atomic enum reason conn_never;
 
@@ -138,12 +136,12 @@ static bool counted(struct conn *c, int fd)
 	return false;
 }
 
-static bool established(int fd)
+enum tcp_state conn_tcp_state(int fd)
 {
 	struct tcp_info t;
 	socklen_t n = sizeof t;
 	memset(&t, 0, sizeof t);
-	return real.getsockopt(fd, IPPROTO_TCP, TCP_INFO, &t, &n) == 0 && t.tcpi_state == ESTABLISHED;
+	return real.getsockopt(fd, IPPROTO_TCP, TCP_INFO, &t, &n) == 0 ? t.tcpi_state : CLOSED;
 }
 
 void conn_stays(struct conn *c, int fd, enum reason why)
@@ -234,7 +232,7 @@ void conn_try_engage(struct conn *c, int fd)
 		} else if (c->exposed) {
 			leave_attached(c, fd, CONN_OFF, REASON_SHARED);
 		} else if (!counted(c, fd)) {
-			if (established(fd))
+			if (conn_tcp_state(fd) == ESTABLISHED)
 				leave_attached(c, fd, CONN_OFF, REASON_UNCOUNTED);
 			else
 				atomic_store(&c->state, CONN_ATTACHED); // it ends
@@ -428,6 +426,7 @@ void conn_options(struct conn *c, int fd, int option)
 		c->rcvlowat = (uint32_t)low;
 		if (conn_engaged(c))
 			kernel_lowat(c, fd, 1);
+		atomic_fetch_add(&c->lowats, 1);
 		conn_stir(c);
 	}
 	n = sizeof l;

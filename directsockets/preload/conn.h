@@ -100,6 +100,11 @@ bool conn_return(struct conn *c, int fd, enum reason why);
 // it was set; -1: all of them.
 void conn_options(struct conn *c, int fd, int option);
 
+// conn_tcp_state asks the kernel. Its header says TCP_ESTABLISHED and so on, but
+// <netinet/tcp.h> and <linux/tcp.h> exclude each other.
+enum tcp_state { ESTABLISHED = 1, FIN_WAIT1 = 4, FIN_WAIT2 = 5, CLOSED = 7, LAST_ACK = 9, CLOSING = 11 };
+enum tcp_state conn_tcp_state(int fd);
+
 // conn_reset aborts: ECONNRESET here and at the peer.
 void conn_reset(struct conn *c, int fd, enum reason why);
 

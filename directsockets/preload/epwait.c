@@ -72,6 +72,13 @@ static int look_first(struct epset *e, struct epoll_event *evs, int max, bool *n
 	return n;
 }
 
+// fin_arrived: the peer has acknowledged our FIN.
+static bool fin_arrived(const struct member *m)
+{
+	enum tcp_state s = conn_tcp_state(m->fd);
+	return s != FIN_WAIT1 && s != LAST_ACK && s != CLOSING;
+}
+
 // hint_to notes that an event of the kernel concerns a member.
 static void hint_to(struct epset *e, struct member *m, bool ended, uint32_t news)
 {
@@ -88,7 +95,8 @@ static void hint_to(struct epset *e, struct member *m, bool ended, uint32_t news
 	}
 	m->kernel |= m->events & EPOLLIN && m->c->tcp_rx > m->tcp_seen;
 	// TCP says all anew when our FIN is acknowledged.
-	m->edge |= m->c->tx_shut && !m->c->rx_fin && !m->c->rx_eof && !m->c->dead;
+	if (m->c->tx_shut && !m->fin_told && !m->c->rx_fin && !m->c->rx_eof && !m->c->dead && fin_arrived(m))
+		m->edge = m->fin_told = true;
 	m->edge |= m->c->shutdowns != m->shutdowns;
 	m->shutdowns = m->c->shutdowns;
 }

@@ -195,7 +195,7 @@ HINT static bool idle(const struct member *m)
 	bool edge = m->events & EPOLLET;
 	if (m->disabled)
 		return true;
-	if (c->rx_hint || c->rx_frozen || rx_waits(c) || (edge && (m->kernel || m->edge)))
+	if (c->rx_hint || c->rx_frozen || rx_waits(c) || (edge && (m->kernel || m->edge || m->lowats != c->lowats)))
 		return false;
 	if (c->tx_mode == MODE_LANE && atomic_load((_Atomic uint64_t *)(uintptr_t)&c->peer->go_back))
 		return false;

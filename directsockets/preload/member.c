@@ -8,7 +8,7 @@
 //	level      what stream_ready says now
 //	edge       the same, but only after something new: a slot posted since the
 //	           last report, an event of the kernel, room after a write that
-//	           found none, or EPOLL_CTL_ADD/MOD
+//	           found none, SO_RCVLOWAT, or EPOLL_CTL_ADD/MOD
 //	one-shot   once, until EPOLL_CTL_MOD
 //
 // The kernel's part is its TCP socket in the perch, IN|OUT|RDHUP|PRI|EPOLLET: one
@@ -269,6 +269,7 @@ HINT bool member_own(struct epset *e, struct member *m, bool from_kernel)
 		m->tcp_seen = m->c->tcp_rx;
 		m->starved = m->c->starved - due;
 		m->shutdowns = m->c->shutdowns;
+		m->lowats = m->c->lowats;
 		join_lane(e, m);
 	}
 	m->ours = true;
@@ -379,7 +380,8 @@ HINT uint32_t member_due(struct member *m, bool take)
 	if (!(m->events & EPOLLET))
 		return stream_glance(c, want) ? stream_ready(c, m->fd, want) : 0;
 	uint64_t at = m->seen, turns = m->turns;
-	if (!m->edge && !m->kernel && c->rx.slot <= at && !lane_valid(&c->rx, at) &&
+	uint32_t lowats = c->lowats;
+	if (!m->edge && !m->kernel && lowats == m->lowats && c->rx.slot <= at && !lane_valid(&c->rx, at) &&
 	    !(want & EPOLLOUT && c->starved != m->starved))
 		return 0;
 	// What came concerns only who wants to read, as in the kernel.
@@ -389,13 +391,14 @@ HINT uint32_t member_due(struct member *m, bool take)
 	uint32_t starved = c->starved, r = stream_ready(c, m->fd, want);
 	bool room = r & EPOLLOUT && starved != m->starved;
 	// In LANE mode the kernel repeats what SHUTDOWN or ABORT said before.
-	fresh |= room || (m->kernel && r & ~m->last & ~(uint32_t)EPOLLOUT);
+	fresh |= room || (lowats != m->lowats && r & EPOLLIN) || (m->kernel && r & ~m->last & ~(uint32_t)EPOLLOUT);
 	if (c->dead && !(r & ~m->last))
 		fresh = false;
 	if (take) {
 		m->edge = m->kernel = false;
 		m->seen = at;
 		m->turns = turns;
+		m->lowats = lowats;
 		m->tcp_seen = c->tcp_rx + (c->rx_mode == MODE_TCP ? member_tcp_here(m) : 0);
 		if (room)
 			m->starved = starved;

@@ -30,8 +30,9 @@ struct member {
 	uint64_t turns; // of which so many bring nothing
 	uint64_t tcp_seen; // TCP bytes that had come at the last report
 	uint32_t starved;
-	uint32_t shutdowns;
+	uint32_t shutdowns, lowats;
 	uint32_t heard; // of an end, from the kernel
+	bool fin_told;  // that the peer has our FIN
 	int at, hot_at; // in ours and hot
 	struct marks *marks; // it asks for these (marks.c)
 	bool asked;          // and none has come since

@@ -7,8 +7,6 @@
 #include "receive.h"
 
 #include <errno.h>
-#include <linux/tcp.h>
-#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -158,13 +156,8 @@ void rx_turn(struct conn *c, int fd)
 // fin_came tells FIN from our own shutdown of the read side, which poll does not.
 static bool fin_came(int fd)
 {
-	enum { FIN_WAIT2 = 5, TIME_WAIT = 6, CLOSE = 7, CLOSE_WAIT = 8, LAST_ACK = 9, CLOSING = 11 };
-	struct tcp_info t;
-	socklen_t n = sizeof t;
-	memset(&t, 0, sizeof t);
-	if (real.getsockopt(fd, IPPROTO_TCP, TCP_INFO, &t, &n) < 0)
-		return true;
-	return (t.tcpi_state >= TIME_WAIT && t.tcpi_state <= LAST_ACK) || t.tcpi_state == CLOSING;
+	enum tcp_state s = conn_tcp_state(fd);
+	return s != ESTABLISHED && s != FIN_WAIT1 && s != FIN_WAIT2;
 }
 
 // ended: the kernel has the peer's FIN. A peer that neither closed nor shut down has

@@ -13,21 +13,21 @@ import (
 func Long() bool { return os.Getenv("EXN_LONG") == "1" }
 
 // How many times more seeds are tried without -short, and in a long run; and how
-// many in a long run if a seed takes milliseconds.
-const more, most, cheap = 5, 20, 100
+// many if a seed takes milliseconds.
+const more, most, moreCheap, mostCheap = 5, 20, 25, 250
 
 // Seeds gives the seeds to try: n with -short, several times as many without and
 // in a long run, or those that EXN_SEEDS names ("7" or "100-200"). They begin at
 // EXN_FIRST_SEED, or else 1.
-func Seeds(t testing.TB, n uint64) iter.Seq[uint64] { return seeds(t, n, most) }
+func Seeds(t testing.TB, n uint64) iter.Seq[uint64] { return seeds(t, n, more, most) }
 
-// CheapSeeds are many more in a long run.
-func CheapSeeds(t testing.TB, n uint64) iter.Seq[uint64] { return seeds(t, n, cheap) }
+// CheapSeeds are many more.
+func CheapSeeds(t testing.TB, n uint64) iter.Seq[uint64] { return seeds(t, n, moreCheap, mostCheap) }
 
-func seeds(t testing.TB, n, long uint64) iter.Seq[uint64] {
+func seeds(t testing.TB, n, more, most uint64) iter.Seq[uint64] {
 	switch {
 	case Long():
-		n *= long
+		n *= most
 	case !testing.Short():
 		n *= more
 	}

@@ -37,7 +37,7 @@ func run(t *testing.T, program string, env []string, seed uint64, mode ...string
 	return text
 }
 
-// forSeeds calls f in a subtest for each seed, forCheapSeeds for many more.
+// forSeeds calls f in a subtest for each seed, forCheapSeeds for thousands.
 func forSeeds(t *testing.T, n uint64, f func(t *testing.T, seed uint64)) { each(t, ds.Seeds(t, n), f) }
 func forCheapSeeds(t *testing.T, n uint64, f func(t *testing.T, seed uint64)) {
 	each(t, ds.CheapSeeds(t, n), f)
