@@ -7,7 +7,11 @@ import (
 	. "exnet/test/memmodel"
 )
 
-const everyRing = "waiter: the second look is at every ring"
+const (
+	everyRing  = "waiter: the second look is at every ring"
+	yieldTaken = "another: lets a sleeper look after taking what the perch had"
+	perchFence = "waiter: the store of sleepers is before the look"
+)
 
 // wake is the protocol of sleeping and waking alone: one waiter looks at a ring per producer; each producer publishes
 // messages and rings the waiter only if it sleeps.
@@ -81,4 +85,44 @@ func TestWakeNeedsItsRules(t *testing.T) {
 		{"producer" + publishFence, TSO, lost},
 		{"producer" + ringOnce, SC, "an epoch is rung once"},
 	}, wake(1, 3, edges), wake(1, 3, counter), wake(2, 1, edges))
+}
+
+// perch is a set of a program (directsockets/preload/epset.c), whose events are told once. One thread sleeps on it. Another
+// takes its events without sleeping, as a close of a duplicated connection does: a waiter who has been woken and finds the
+// event gone sleeps on. sleepers is guarded by the lock of the set.
+func perch() *Model {
+	m := New("perch: a waiter, and another who takes")
+	posted, sleepers, events := m.Word("posted", 0), m.Word("sleepers", 0), m.Event("events")
+
+	m.Process("producer").Does(StoreRelease(posted, 1), Ring(events))
+
+	waiter := m.Process("waiter")
+	there, got := waiter.Var("posted"), waiter.Var("got")
+	waiter.Does(
+		Rule(perchFence,
+			Seq(Store(sleepers, 1), Fence(), LoadAcquire(there, posted)),
+			Seq(LoadAcquire(there, posted), Store(sleepers, 1))),
+		If(Eq(there, 0),
+			While(Eq(got, 0), Poll(events), Drain(got, events)),
+			LoadAcquire(there, posted)),
+		Assert(Eq(there, 1), "the waiter finds what woke it"),
+	)
+
+	another := m.Process("another")
+	took, asleep := another.Var("took"), another.Var("sleepers")
+	another.Does(
+		Drain(took, events),
+		If(Ne(took, 0),
+			Rule(yieldTaken, Seq(Load(asleep, sleepers), If(Eq(asleep, 1), Ring(events))))),
+	)
+	return m
+}
+
+func TestPerch(t *testing.T) { holds(t, perch()) }
+
+func TestPerchNeedsItsRules(t *testing.T) {
+	needs(t, []rule{
+		{yieldTaken, SC, lost},
+		{perchFence, SC, lost},
+	}, perch())
 }
