@@ -424,9 +424,11 @@ void conn_options(struct conn *c, int fd, int option)
 	n = sizeof low;
 	if ((all || option == SO_RCVLOWAT) && real.getsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &low, &n) == 0 && low > 0) {
 		c->rcvlowat = (uint32_t)low;
-		if (conn_engaged(c))
+		if (conn_engaged(c)) {
 			kernel_lowat(c, fd, 1);
-		atomic_fetch_add(&c->lowats, 1);
+			if ((uint32_t)stream_unread(c, fd) >= c->rcvlowat || load_acquire(&c->peer->shut))
+				atomic_fetch_add(&c->lowats, 1);
+		}
 		conn_stir(c);
 	}
 	n = sizeof l;

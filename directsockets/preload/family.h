@@ -171,7 +171,7 @@ struct conn {
 	_Atomic bool rx_fin;    // the kernel has the peer's end; the lane may hold more
 	_Atomic bool rx_shut; // by us
 	_Atomic uint32_t shutdowns; // made here; the kernel tells all watchers of each
-	_Atomic uint32_t lowats;    // times SO_RCVLOWAT was set: who can read is told anew
+	_Atomic uint32_t lowats;    // times SO_RCVLOWAT was set and reached: that is news
 	_Atomic bool rx_frozen; // go_back is set and the writer has not answered
 	bool rx_told; // the program was told of bytes on the lane
 	struct spin rx_spin;
