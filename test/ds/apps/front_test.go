@@ -14,7 +14,9 @@ import (
 )
 
 // Before it: TLS, and a proxy to an upstream whose connections are kept. What nginx is
-// replaced by gets only the variables that it names.
+// replaced by gets only the variables that it names. A worker that is to go waits for its
+// timers, and a connection that has sent sendfile_max_chunk without being blocked, as on a
+// lane, has none: it would be cut off.
 const frontConfiguration = `
 daemon on;
 env LD_PRELOAD;
@@ -27,6 +29,7 @@ events { }
 http {
 	access_log off;
 	keepalive_requests 100000000;
+	sendfile_max_chunk 0;
 	client_body_temp_path %[1]s/body;
 	proxy_temp_path %[1]s/proxy;
 	fastcgi_temp_path %[1]s/fastcgi;

@@ -5,7 +5,7 @@
 #
 # A message is its length in four bytes and as many more.
 require 'socket'
-require 'digest'
+require 'digest/sha2' # what is loaded at its first use must not be by several threads
 what, port, rounds = ARGV[0], ARGV[1].to_i, ARGV[2].to_i
 
 if what == 'serve'
