@@ -309,18 +309,15 @@ static void first(struct conn *c, int fd)
 	c->offered_calls = c->calls;
 	c->due = c->calls + 1;
 	*place_of(c->ino) = fd;
-	if (offer_look(c, peer, &ino)) { // then we need none of our own
-		begin(c, fd, peer, ino);
-		return;
-	}
-	if (!offer_make(c, me) && errno == ENOENT) { // the directory was removed: make it anew
+	bool found = offer_look(c, peer, &ino); // then we need none of our own
+	if (!found && !offer_make(c, me) && errno == ENOENT) { // the directory was removed: make it anew
 		rendezvous_retire();
 		board_close();
 		directory_close();
 		c->due = c->calls + STEP;
 		return;
 	}
-	if (offer_look(c, peer, &ino)) {
+	if (found || offer_look(c, peer, &ino)) {
 		begin(c, fd, peer, ino);
 	} else if (c->offer_out) {
 		waiting(c, CONN_OFFERED);
