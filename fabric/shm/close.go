@@ -1,6 +1,7 @@
 package shm
 
 import (
+	"errors"
 	"sync"
 	"time"
 
@@ -58,6 +59,10 @@ func (n *Node) Close() error {
 	n.release()
 	return nil
 }
+
+// Discard closes the node, and removes the fabric directory if this node made it and
+// nobody else is in it: for who attached to begin with and then failed.
+func (n *Node) Discard() error { return errors.Join(n.Close(), n.dir.discard()) }
 
 // finish lets the queue drain for a moment and then ends the connection.
 func (p *peer) finish() {

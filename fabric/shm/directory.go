@@ -54,6 +54,7 @@ func DefaultDir() string {
 type directory struct {
 	path   string
 	shared bool // a group may attach, not one user only
+	made   bool // by this node
 }
 
 // openDirectory makes or checks the fabric directory.
@@ -65,24 +66,56 @@ func openDirectory(path string) (*directory, error) {
 	if n := len(socketPath(path, fabric.MaxNodeID)); n > maxSocketPath {
 		return nil, fmt.Errorf("fabric directory %s: the path is %d bytes too long for sockets in it; choose a shorter one", path, n-maxSocketPath)
 	}
-	made := false
+	d := &directory{path: path}
 	switch err := os.Mkdir(path, 0o700); {
 	case err == nil:
-		made = true
+		d.made = true
 	case !errors.Is(err, fs.ErrExist):
 		return nil, fmt.Errorf("fabric directory: %w", limitError(err))
 	}
-	d := &directory{path: path}
 	if err := d.checkOwner(); err != nil {
 		return nil, err
 	}
 	if err := d.checkMarker(); err != nil {
-		if made {
+		if d.made {
 			os.Remove(path) // fails if somebody else has moved in meanwhile, rightly
 		}
 		return nil, err
 	}
 	return d, nil
+}
+
+// discard removes the directory if this node made it and nothing is in it but what every
+// fabric has. It takes the name away first, and then the rest: who attaches
+// meanwhile finds no directory, or its lock gone, and begins anew.
+func (d *directory) discard() error {
+	if !d.made {
+		return nil
+	}
+	unlock, err := d.lockAttach()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	entries, err := os.ReadDir(d.path)
+	for _, e := range entries {
+		name := e.Name()
+		empty := e.IsDir() && os.Remove(filepath.Join(d.path, name)) == nil
+		if name != markerFile && name != lockFile && !empty {
+			return nil // somebody has moved in
+		}
+	}
+	gone := fmt.Sprintf("%s.gone-%d", d.path, os.Getpid())
+	if err == nil {
+		err = os.Rename(d.path, gone)
+	}
+	if err == nil {
+		err = os.RemoveAll(gone)
+	}
+	if err != nil {
+		return fmt.Errorf("fabric directory: %w", err)
+	}
+	return nil
 }
 
 // maxSocketPath is the room in sockaddr_un.
@@ -251,7 +284,8 @@ func (d *directory) holder(id fabric.NodeID) (NodeInfo, bool) {
 	return info, true
 }
 
-// lockAttach makes attachments happen one at a time.
+// lockAttach makes attachments happen one at a time. It fails with fs.ErrNotExist when
+// the directory is removed meanwhile.
 func (d *directory) lockAttach() (unlock func(), err error) {
 	f, err := d.openLock(filepath.Join(d.path, lockFile))
 	if err != nil {
@@ -259,6 +293,10 @@ func (d *directory) lockAttach() (unlock func(), err error) {
 	}
 	for end := time.Now().Add(attachPatience); ; time.Sleep(5 * time.Millisecond) {
 		err := tryLock(f)
+		if err == nil && !isNamed(f) {
+			f.Close()
+			return nil, fmt.Errorf("fabric directory %s: was removed: %w", d.path, fs.ErrNotExist)
+		}
 		if err == nil {
 			return func() { f.Close() }, nil
 		}
@@ -267,6 +305,13 @@ func (d *directory) lockAttach() (unlock func(), err error) {
 			return nil, fmt.Errorf("fabric directory %s: another process has been attaching for %v (lsof %s tells which): %w", d.path, attachPatience, filepath.Join(d.path, lockFile), err)
 		}
 	}
+}
+
+// isNamed tells whether a file still is what its name says.
+func isNamed(f *os.File) bool {
+	open, err := f.Stat()
+	named, missing := os.Stat(f.Name())
+	return err == nil && missing == nil && os.SameFile(open, named)
 }
 
 // claim takes a node ID, or the lowest free one; the caller holds the attach

@@ -5,7 +5,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -86,6 +88,57 @@ func listAll(dir string) string {
 		return nil
 	})
 	return strings.Join(names, " ")
+}
+
+// Who made the directory takes it away again, unless somebody else is in it.
+func TestDiscard(t *testing.T) {
+	there := func(dir string) bool { _, err := os.Stat(dir); return err == nil }
+	discard := func(n *Node) {
+		t.Helper()
+		if err := n.Discard(); err != nil {
+			t.Error(err)
+		}
+	}
+	parent := t.TempDir()
+	dir := filepath.Join(parent, "fabric")
+	first := attach(t, dir, 1)
+	if err := os.Mkdir(filepath.Join(dir, "empty"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	second := attach(t, dir, 2)
+	discard(first)
+	if third := attach(t, dir, 3); !there(dir) || len(third.Peers()) != 1 {
+		t.Error("it was taken away from another node")
+	}
+	discard(second)
+	if !there(dir) {
+		t.Error("it was taken away by who did not make it")
+	}
+
+	// Many that fail and some that do not, at the same time.
+	dir = filepath.Join(parent, "busy")
+	var all sync.WaitGroup
+	for id := range fabric.NodeID(8) {
+		all.Go(func() {
+			for range 20 {
+				n, err := Attach(Config{Dir: dir, Node: id})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if nodes, err := List(dir); err != nil || !slices.ContainsFunc(nodes, func(i NodeInfo) bool { return i.Node == id }) {
+					t.Errorf("node %d is in no directory: %v, %v", id, nodes, err)
+				}
+				discard(n)
+			}
+		})
+	}
+	all.Wait()
+	discard(attach(t, filepath.Join(parent, "alone"), fabric.NodeAny))
+	os.RemoveAll(dir) // the last may not have been who made it
+	if left := listAll(parent); len(left) > 0 && strings.Contains(fmt.Sprint(left), "gone") || there(filepath.Join(parent, "alone")) {
+		t.Errorf("left behind: %v", left)
+	}
 }
 
 func TestBadConfig(t *testing.T) {

@@ -3,7 +3,9 @@ package shm
 import (
 	"crypto/rand"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"slices"
@@ -73,18 +75,14 @@ func Attach(c Config) (*Node, error) {
 	if c.Node != fabric.NodeAny && c.Node > fabric.MaxNodeID {
 		return nil, fmt.Errorf("attach: node ID %d is above %d: %w", c.Node, fabric.MaxNodeID, fabric.ErrRange)
 	}
-	dir, err := openDirectory(c.Dir)
-	if err != nil {
-		return nil, fmt.Errorf("attach: %w", err)
-	}
-	unlock, err := dir.lockAttach()
+	dir, unlock, err := enter(c.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("attach: %w", err)
 	}
 	n, others, err := attachLocked(c, dir)
 	unlock()
 	if err != nil {
-		return nil, fmt.Errorf("attach: %w", err)
+		return nil, fmt.Errorf("attach: %w", errors.Join(err, dir.discard()))
 	}
 	n.wg.Go(n.accept)
 	n.wg.Go(n.events.run)
@@ -100,6 +98,21 @@ func Attach(c Config) (*Node, error) {
 	case <-time.After(time.Second):
 	}
 	return n, nil
+}
+
+// enter opens a fabric directory and locks it. One that is removed in between, by who
+// made it and failed, is made anew.
+func enter(path string) (dir *directory, unlock func(), err error) {
+	const tries = 10 // each meets another failure
+	for range tries {
+		if dir, err = openDirectory(path); err != nil {
+			return nil, nil, err
+		}
+		if unlock, err = dir.lockAttach(); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	return dir, unlock, err
 }
 
 // attachLocked does what must happen before the next node may attach: with the
