@@ -34,7 +34,7 @@ func (c *upCommand) Run(errs messages) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, d.close()) }()
+	defer func() { err = d.close(err) }()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	announced := make(chan struct{})
@@ -69,7 +69,7 @@ func (c *upCommand) open(errs messages) (_ *daemon, err error) {
 	d := &daemon{netns: c.Netns, log: c.logger(errs)}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, d.close())
+			err = d.close(err)
 		}
 	}()
 	want := fabric.NodeAny
@@ -107,9 +107,10 @@ func (c *upCommand) logger(errs messages) *slog.Logger {
 	return slog.New(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: level}))
 }
 
-// close takes everything back that was opened.
-func (d *daemon) close() error {
-	var errs []error
+// close takes everything back that was opened; after an error the fabric directory, too,
+// if it is new and nobody else is in it.
+func (d *daemon) close(err error) error {
+	errs := []error{err}
 	if d.metrics != nil {
 		errs = append(errs, d.metrics.Close())
 	}
@@ -125,7 +126,11 @@ func (d *daemon) close() error {
 	if d.device != nil {
 		errs = append(errs, d.device.Close())
 	}
-	if d.node != nil {
+	switch {
+	case d.node == nil:
+	case err != nil:
+		errs = append(errs, d.node.Discard())
+	default:
 		errs = append(errs, d.node.Close())
 	}
 	return errors.Join(errs...)

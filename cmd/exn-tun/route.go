@@ -98,10 +98,7 @@ func (c *upCommand) route(ctx context.Context, errs messages) error {
 	for _, p := range append([]routePortFlag{first}, c.Route...) {
 		at, err := shm.Attach(shm.Config{Dir: p.dir, Node: p.node})
 		if err != nil {
-			for _, p := range ports {
-				err = errors.Join(err, p.Fabric.Close())
-			}
-			return err
+			return errors.Join(err, discard(nodes))
 		}
 		nodes = append(nodes, at)
 		ports = append(ports, exn.RouterPort{Fabric: at, NodeConfig: exn.NodeConfig{
@@ -113,7 +110,7 @@ func (c *upCommand) route(ctx context.Context, errs messages) error {
 		return notifyManager("STOPPING=1")
 	}
 	if err != nil {
-		return err
+		return errors.Join(err, discard(nodes))
 	}
 	answering, err := answerForRouter(r, nodes)
 	if err == nil {
@@ -124,6 +121,14 @@ func (c *upCommand) route(ctx context.Context, errs messages) error {
 		<-ctx.Done()
 	}
 	return errors.Join(err, answering(), r.Close(), notifyManager("STOPPING=1"))
+}
+
+// discard takes back what attaching made.
+func discard(nodes []*shm.Node) (err error) {
+	for _, n := range nodes {
+		err = errors.Join(err, n.Discard())
+	}
+	return err
 }
 
 // answerForRouter lets show ask about each port, as about an interface.

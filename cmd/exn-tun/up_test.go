@@ -322,3 +322,37 @@ func TestBadInput(t *testing.T) {
 		}
 	}
 }
+
+// An up that fails takes a fabric directory that it made with it, and no other.
+func TestFailedUpOnNewFabric(t *testing.T) {
+	ns := netns.New(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for _, c := range []struct{ how, args string }{
+		{noDevice, ""},
+		{plain, "--netns exnet-no-such"},
+		{plain, "--metrics " + l.Addr().String()},
+		{plain, "--route NEW,addr=10.3.0.1/24 --route /dev/null,addr=10.4.0.1/24"},
+	} {
+		parent := t.TempDir()
+		args := append([]string{"up", "--addr", "10.2.0.8/24"}, strings.Fields(strings.ReplaceAll(c.args, "NEW", filepath.Join(parent, "second")))...)
+		if !strings.Contains(c.args, "--route") {
+			args = slices.Insert(args, 1, "--netns", ns.String())
+		}
+		code, _, errs := call(t, c.how, append(args, "--fabric", filepath.Join(parent, "new"))...)
+		if left, err := os.ReadDir(parent); err != nil || len(left) > 0 || code == exitDone {
+			t.Errorf("%s %s: exit code %d, left behind: %v, %v; %s", c.how, c.args, code, left, err, errs)
+		}
+		old := filepath.Join(parent, "old")
+		if err := os.Mkdir(old, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		code, _, errs = call(t, c.how, append(args, "--fabric", old)...)
+		if left, err := os.ReadDir(parent); err != nil || len(left) != 1 || code == exitDone {
+			t.Errorf("%s %s: exit code %d, of a directory that was there: %v, %v; %s", c.how, c.args, code, left, err, errs)
+		}
+	}
+}
