@@ -31,7 +31,6 @@ type Interface struct {
 	stats  statistics
 	mail   mailbox
 	cache  *arp.Cache
-	taps   atomic.Pointer[[]*tapped]
 	stop   func() // ends watching nodes
 	ready  chan struct{}
 	lineUp atomic.Bool // the carrier

@@ -13,9 +13,6 @@ import (
 // can change at any moment: nothing is decided by a byte that is read again later,
 // except by the kernel, which copies first.
 func (i *Interface) receive(f *exteth.Frame) error {
-	if taps := i.taps.Load(); taps != nil {
-		i.tapReceived(*taps, f)
-	}
 	kind := f.EtherType()
 	if f.Header[0]&1 == 1 || kind == etherTypeARP {
 		if over, err := i.look(f, kind); over {

@@ -27,15 +27,36 @@ func TestRouterSnapshot(t *testing.T) {
 			}
 		})
 	}
+	var in, out, seen int // frames on either port, from left to right; and after that
+	var mu sync.Mutex
+	count := func(n *int, want CaptureFrame) func(*CaptureFrame) {
+		return func(f *CaptureFrame) {
+			mu.Lock()
+			defer mu.Unlock()
+			if seen++; f.Sent == want.Sent && f.Peer == 1 && f.Rendezvous && len(f.Frame) > 1000 {
+				*n++
+			}
+		}
+	}
+	stop := []func(){r.Capture(0, count(&in, CaptureFrame{})), r.Capture(1, count(&out, CaptureFrame{Sent: true}))}
 	client, server := connect(t, left, right, "tcp", "10.2.0.1")
 	if err := transfer(client, server, 1<<20); err != nil {
 		t.Error(err)
+	}
+	for _, f := range stop {
+		f()
+	}
+	if seen = 0; in < 1<<20/1500 || out < 1<<20/1500 {
+		t.Errorf("of 1 MiB in segments of 1460 bytes were captured %d frames in and %d out", in, out)
 	}
 	client.Close()
 	server.Close()
 	looking.Wait()
 
 	s := r.Snapshot(1)
+	if seen > 0 {
+		t.Error("captured after the end")
+	}
 	if s.MTU != 1500 || !s.Carrier || s.MAC != arp.DefaultPrefix.MAC(9).String() || s.Counters["rx_packets"] == 0 || s.Statistics.RXPackets == 0 {
 		t.Errorf("%+v", s)
 	}

@@ -219,7 +219,7 @@ func TestCapture(t *testing.T) {
 		r.settle()
 		stop0()
 		stop1()
-		r.n[0].dev.send(udp(addr4(0), addr4(1), 10, 1))
+		r.n[0].dev.send(udp(addr4(0), addr4(1), 10, 1)) // which nobody sees
 		r.settle()
 		for _, all := range [][]CaptureFrame{sent, received} {
 			if len(all) != 2 || all[0].Rendezvous || !all[1].Rendezvous || len(all[1].Frame) != mtu.MACHeader+mtu.IPv4Header+mtu.UDPHeader+5000 {
@@ -228,9 +228,6 @@ func TestCapture(t *testing.T) {
 		}
 		if sent[0].Peer != 2 || received[0].Peer != 1 {
 			t.Errorf("peers %d and %d", sent[0].Peer, received[0].Peer)
-		}
-		if r.n[0].taps.Load() != nil {
-			t.Error("the tap is still there")
 		}
 	})
 }

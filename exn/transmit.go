@@ -137,9 +137,6 @@ func (i *Interface) putHeader(b *exteth.Buffer, to arp.MAC, kind uint16) (off in
 
 // send hands a frame to EXT-Eth.
 func (i *Interface) send(b *exteth.Buffer, off, n int, v exteth.VNet, now time.Duration) {
-	if taps := i.taps.Load(); taps != nil && n >= mtu.MACHeader {
-		i.tapSent(*taps, b.Bytes[off:off+n], v)
-	}
 	if err := i.eth.Send(b, off, n, v, now); err == exteth.ErrTooBig {
 		i.tooBig(b.Bytes[off:off+n], v)
 		i.eth.Return(b)

@@ -131,23 +131,33 @@ func (e *Endpoint) Statistics() *Statistics { return e.engine.Statistics() }
 
 // Peers returns what is known of the other nodes; nothing once the endpoint is closed.
 func (e *Endpoint) Peers() (all []Peer) {
-	done := make(chan struct{})
-	e.mu.Lock()
-	e.asks = append(e.asks, func() {
+	e.ask(func() {
 		for _, n := range e.node.Peers() {
 			if p, ok := e.engine.Peer(n); ok {
 				all = append(all, p)
 			}
 		}
-		close(done)
 	})
+	return all
+}
+
+// Capture is [Engine.Tap] for any goroutine. f is not called after stop has returned.
+func (e *Endpoint) Capture(f func(*CaptureFrame)) (stop func()) {
+	var t *Tap
+	e.ask(func() { t = e.engine.Tap(f) })
+	return func() { e.ask(func() { e.engine.Untap(t) }) }
+}
+
+// ask lets the goroutine call f, and waits for it. Once it has ended nothing happens.
+func (e *Endpoint) ask(f func()) {
+	done := make(chan struct{})
+	e.mu.Lock()
+	e.asks = append(e.asks, func() { f(); close(done) })
 	e.mu.Unlock()
 	e.wake()
 	select {
 	case <-done:
-		return all
 	case <-e.done:
-		return nil
 	}
 }
 

@@ -156,6 +156,7 @@ type Engine struct {
 	sent   *matcher[sentFrame]
 	gets   *matcher[pendingGet]
 	active int // peers with frames under way that have not stalled
+	taps   []*Tap
 
 	multicastWaiting int    // frames to groups in the peers' queues
 	multicastNumber  uint16 // of the next frame sent to a group eagerly

@@ -183,6 +183,9 @@ func (e *Engine) up(p *peer, data []byte, v VNet, rendezvous bool) {
 		e.stats.count(RXForeign)
 		return
 	}
+	if len(e.taps) > 0 {
+		e.tapReceived(f)
+	}
 	err := e.cfg.Receive(f)
 	f.Data = nil
 	if err != nil {

@@ -29,6 +29,9 @@ func (e *Engine) Send(b *Buffer, off, n int, v VNet, now time.Duration) error {
 	if off < 0 || n < mtu.MACHeader || off > len(b.Bytes)-n || !v.Check(n) {
 		return e.refuse(b, TXBadFrame, ErrFrame)
 	}
+	if len(e.taps) > 0 {
+		e.tapSent(b.Bytes[off:off+n], v)
+	}
 	if v.Plain() {
 		v = VNet{}
 	}

@@ -15,7 +15,7 @@ import (
 // queueBytes bounds what waits for who looks: 64 super-packets, the pool of EXT-Eth.
 const queueBytes = 64 * 68 << 10
 
-// A Source is what frames are captured of: an *exn.Interface.
+// A Source is what frames are captured of, such as an *exn.Interface.
 type Source interface {
 	Capture(f func(*exn.CaptureFrame)) (stop func())
 }
