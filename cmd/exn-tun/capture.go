@@ -124,22 +124,3 @@ func (c *captureCommand) copy(w *bufio.Writer, r *capture.Reader) (frames int, d
 	}
 	return frames, dropped, w.Flush()
 }
-
-// capture answers captureQuestion.
-func (d *daemon) capture(c *control.Call) error {
-	var o capture.Options
-	if err := c.Arguments(&o); err != nil {
-		return err
-	}
-	if err := o.Check(); err != nil {
-		return err
-	}
-	if err := c.Reply(nil); err != nil {
-		return err
-	}
-	s := d.iface.Snapshot()
-	return capture.Stream(c.Context, c, d.iface, capture.About{
-		Program: "exn-tun " + version(), Name: s.Name, Node: s.Node,
-		Description: fmt.Sprintf("node %d of %s, %s, MTU %d", s.Node, d.node.Dir(), s.MAC, s.MTU),
-	}, o)
-}

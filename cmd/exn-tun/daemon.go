@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -88,11 +87,12 @@ func (c *upCommand) open(errs messages) (_ *daemon, err error) {
 	if d.iface, err = exn.Open(settings, d.device); err != nil {
 		return nil, err
 	}
-	if d.control, err = control.Listen(d.node.Dir(), d.node.ID(), d.handlers()); err != nil {
+	asked := subject{d.node, d.state, d.iface}
+	if d.control, err = asked.answer(); err != nil {
 		return nil, err
 	}
 	if c.Metrics != "" {
-		if d.metrics, err = serveMetrics(c.Metrics, d.writeMetrics, d.log); err != nil {
+		if d.metrics, err = serveMetrics(c.Metrics, metricsOf([]subject{asked}), d.log); err != nil {
 			return nil, err
 		}
 	}
@@ -175,27 +175,6 @@ func (d *daemon) warnOfStrangers() {
 			d.log.Warn("a node is attached but does not talk to us; use the same version of exnet everywhere", "node", n.Node, "holder", n)
 		}
 	}
-}
-
-func (d *daemon) handlers() map[string]control.Handler {
-	return map[string]control.Handler{
-		stateQuestion: func(c *control.Call) error {
-			s, err := d.state()
-			if err != nil {
-				return err
-			}
-			return c.Reply(s)
-		},
-		captureQuestion: d.capture,
-	}
-}
-
-func (d *daemon) writeMetrics(w io.Writer) error {
-	s, err := d.state()
-	if err == nil {
-		writeMetrics(w, &s)
-	}
-	return err
 }
 
 // state asks all parts.

@@ -12,86 +12,120 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"exnet/exn"
+	"exnet/exteth"
+	"exnet/napi"
 )
 
 // Metrics in the text format of Prometheus, version 0.0.4: one sample per line, all
 // samples of a name together. It needs no library: every name and label is our own,
 // so that nothing has to be escaped but names of interfaces and programs.
 
-// writeMetrics writes all that a daemon knows as metrics.
-func writeMetrics(w io.Writer, s *state) {
-	m := metricWriter{w, fmt.Sprintf("node=\"%d\",interface=%q", s.Interface.Node, s.Link.Name)}
-	i := s.Interface
-	m.family("exn_carrier", "gauge", "Whether the interface has a carrier.")
-	m.sample("exn_carrier", "", number(i.Carrier))
-	m.family("exn_uptime_seconds", "gauge", "How long the daemon has run.")
-	m.sample("exn_uptime_seconds", "", i.Uptime.Seconds())
-	m.family("exn_mtu_bytes", "gauge", "The MTU of the interface.")
-	m.sample("exn_mtu_bytes", "", s.Link.MTU)
-	m.family("exn_peers", "gauge", "Other nodes attached to the fabric.")
-	m.sample("exn_peers", "", len(i.Peers))
-	m.family("exn_neighbours", "gauge", "Entries of the neighbour table by state.")
-	states := make(map[string]int)
-	for _, n := range i.Neighbours {
-		states[strings.ToLower(n.State)]++
+// writeMetrics writes all that a daemon knows as metrics: of its interface, or of each
+// port of its router.
+func writeMetrics(w io.Writer, all ...*state) {
+	m := stateWriter{metricWriter{w: w}, all}
+	gauge := func(name, help string, of func(*state) any) {
+		m.each(name, "gauge", help, func(s *state, sample sampler) { sample("", of(s)) })
 	}
-	for _, name := range slices.Sorted(maps.Keys(states)) {
-		m.sample("exn_neighbours", fmt.Sprintf(",state=%q", name), states[name])
-	}
-	m.family("exn_groups", "gauge", "Multicast groups joined.")
-	m.sample("exn_groups", "", len(i.Groups))
-
-	f := i.Statistics
-	for _, c := range []struct {
-		name string
-		v    uint64
-	}{
-		{"receive_packets", f.RXPackets}, {"receive_bytes", f.RXBytes}, {"receive_errors", f.RXErrors}, {"receive_dropped", f.RXDropped},
-		{"receive_overruns", f.RXOverruns}, {"receive_frame", f.RXFrame}, {"transmit_packets", f.TXPackets}, {"transmit_bytes", f.TXBytes},
-		{"transmit_errors", f.TXErrors}, {"transmit_dropped", f.TXDropped}, {"transmit_overruns", f.TXOverruns}, {"transmit_carrier", f.TXCarrier},
-	} {
-		m.counter("exn_"+c.name+"_total", c.v)
-	}
-	m.family("exn_counter_total", "counter", "All counters of the interface, lost packets by reason; see exn-tun show counters.")
-	for _, name := range slices.Sorted(maps.Keys(i.Counters)) {
-		m.sample("exn_counter_total", fmt.Sprintf(",counter=%q", name), i.Counters[name])
-	}
-	// Some registers are counters, some are not; Prometheus calls that untyped.
-	m.family("exn_register", "untyped", "The register file of the node on the fabric.")
-	for _, name := range slices.Sorted(maps.Keys(s.Registers)) {
-		m.sample("exn_register", fmt.Sprintf(",register=%q", name), s.Registers[name])
-	}
-	m.perSource(s)
-	m.perPeer(s)
-}
-
-func (m metricWriter) perSource(s *state) {
-	for _, c := range []struct {
-		name string
-		of   func(k int) uint64
-	}{
-		{"polls", func(k int) uint64 { return s.Interface.NAPI.Sources[k].Stats.Polls }},
-		{"polls_exhausted", func(k int) uint64 { return s.Interface.NAPI.Sources[k].Stats.Exhausted }},
-		{"work", func(k int) uint64 { return s.Interface.NAPI.Sources[k].Stats.Work }},
-		{"interrupts", func(k int) uint64 { return s.Interface.NAPI.Sources[k].Stats.Interrupts }},
-		{"throttled", func(k int) uint64 { return s.Interface.NAPI.Sources[k].Stats.Throttled }},
-	} {
-		name := "exn_napi_" + c.name + "_total"
-		m.family(name, "counter", "Of each source; see exn-tun show napi.")
-		for k, src := range s.Interface.NAPI.Sources {
-			m.sample(name, fmt.Sprintf(",source=%q", src.Name), c.of(k))
+	gauge("exn_carrier", "Whether the interface has a carrier.", func(s *state) any { return number(s.Interface.Carrier) })
+	gauge("exn_uptime_seconds", "How long the daemon has run.", func(s *state) any { return s.Interface.Uptime.Seconds() })
+	gauge("exn_mtu_bytes", "The MTU of the interface.", func(s *state) any { return s.Link.MTU })
+	gauge("exn_peers", "Other nodes attached to the fabric.", func(s *state) any { return len(s.Interface.Peers) })
+	m.each("exn_neighbours", "gauge", "Entries of the neighbour table by state.", func(s *state, sample sampler) {
+		states := make(map[string]int)
+		for _, n := range s.Interface.Neighbours {
+			states[strings.ToLower(n.State)]++
 		}
+		inOrder(states, "state", sample)
+	})
+	gauge("exn_groups", "Multicast groups joined.", func(s *state) any { return len(s.Interface.Groups) })
+
+	for _, c := range []struct {
+		name string
+		of   func(f *exteth.Interface) uint64
+	}{
+		{"receive_packets", func(f *exteth.Interface) uint64 { return f.RXPackets }},
+		{"receive_bytes", func(f *exteth.Interface) uint64 { return f.RXBytes }},
+		{"receive_errors", func(f *exteth.Interface) uint64 { return f.RXErrors }},
+		{"receive_dropped", func(f *exteth.Interface) uint64 { return f.RXDropped }},
+		{"receive_overruns", func(f *exteth.Interface) uint64 { return f.RXOverruns }},
+		{"receive_frame", func(f *exteth.Interface) uint64 { return f.RXFrame }},
+		{"transmit_packets", func(f *exteth.Interface) uint64 { return f.TXPackets }},
+		{"transmit_bytes", func(f *exteth.Interface) uint64 { return f.TXBytes }},
+		{"transmit_errors", func(f *exteth.Interface) uint64 { return f.TXErrors }},
+		{"transmit_dropped", func(f *exteth.Interface) uint64 { return f.TXDropped }},
+		{"transmit_overruns", func(f *exteth.Interface) uint64 { return f.TXOverruns }},
+		{"transmit_carrier", func(f *exteth.Interface) uint64 { return f.TXCarrier }},
+	} {
+		m.each("exn_"+c.name+"_total", "counter", "As the interface's statistics say; see exn-tun show interface.",
+			func(s *state, sample sampler) { sample("", c.of(&s.Interface.Statistics)) })
+	}
+	m.each("exn_counter_total", "counter", "All counters of the interface, lost packets by reason; see exn-tun show counters.",
+		func(s *state, sample sampler) { inOrder(s.Interface.Counters, "counter", sample) })
+	// Some registers are counters, some are not; Prometheus calls that untyped.
+	m.each("exn_register", "untyped", "The register file of the node on the fabric.",
+		func(s *state, sample sampler) { inOrder(s.Registers, "register", sample) })
+	m.perSource()
+	m.perPeer()
+}
+
+func (m stateWriter) perSource() {
+	for _, c := range []struct {
+		name string
+		of   func(*napi.SourceStats) uint64
+	}{
+		{"polls", func(s *napi.SourceStats) uint64 { return s.Polls }},
+		{"polls_exhausted", func(s *napi.SourceStats) uint64 { return s.Exhausted }},
+		{"work", func(s *napi.SourceStats) uint64 { return s.Work }},
+		{"interrupts", func(s *napi.SourceStats) uint64 { return s.Interrupts }},
+		{"throttled", func(s *napi.SourceStats) uint64 { return s.Throttled }},
+	} {
+		m.each("exn_napi_"+c.name+"_total", "counter", "Of each source; see exn-tun show napi.", func(s *state, sample sampler) {
+			for _, source := range s.Interface.NAPI.Sources {
+				sample(fmt.Sprintf(",source=%q", source.Name), c.of(&source.Stats))
+			}
+		})
 	}
 }
 
-func (m metricWriter) perPeer(s *state) {
-	m.family("exn_peer_waiting", "gauge", "Frames that wait for a peer.")
-	for _, p := range s.Interface.Peers {
-		m.sample("exn_peer_waiting", fmt.Sprintf(",peer=\"%d\"", p.Node), p.Waiting)
+func (m stateWriter) perPeer() {
+	for _, c := range []struct {
+		name, help string
+		of         func(*exn.PeerState) int
+	}{
+		{"waiting", "Frames that wait for a peer.", func(p *exn.PeerState) int { return p.Waiting }},
+		{"outstanding", "Frames advertised to a peer and not fetched yet.", func(p *exn.PeerState) int { return p.Out }},
+	} {
+		m.each("exn_peer_"+c.name, "gauge", c.help, func(s *state, sample sampler) {
+			for _, p := range s.Interface.Peers {
+				sample(fmt.Sprintf(",peer=\"%d\"", p.Node), c.of(&p))
+			}
+		})
 	}
-	m.family("exn_peer_outstanding", "gauge", "Frames advertised to a peer and not fetched yet.")
-	for _, p := range s.Interface.Peers {
-		m.sample("exn_peer_outstanding", fmt.Sprintf(",peer=\"%d\"", p.Node), p.Out)
+}
+
+// A stateWriter writes families of samples, in which each state has its own.
+type stateWriter struct {
+	metricWriter
+	all []*state
+}
+
+type sampler func(labels string, v any)
+
+func (m stateWriter) each(name, kind, help string, samples func(*state, sampler)) {
+	m.family(name, kind, help)
+	for _, s := range m.all {
+		m.labels = fmt.Sprintf("node=\"%d\",interface=%q", s.Interface.Node, s.Link.Name)
+		samples(s, func(labels string, v any) { m.sample(name, labels, v) })
+	}
+}
+
+// inOrder writes one sample for each key, which is the value of a label.
+func inOrder[V any](values map[string]V, label string, sample sampler) {
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		sample(fmt.Sprintf(",%s=%q", label, key), values[key])
 	}
 }
 
@@ -107,11 +141,6 @@ func (m metricWriter) family(name, kind, help string) {
 
 func (m metricWriter) sample(name, labels string, v any) {
 	fmt.Fprintf(m.w, "%s{%s%s} %v\n", name, m.labels, labels, v)
-}
-
-func (m metricWriter) counter(name string, v uint64) {
-	m.family(name, "counter", "As the interface's statistics say; see exn-tun show interface.")
-	m.sample(name, "", v)
 }
 
 func number(b bool) int {

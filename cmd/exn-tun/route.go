@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"os"
 	"strconv"
@@ -77,14 +78,40 @@ func (c *upCommand) checkRoute() error {
 	switch {
 	case len(c.Addr) == 0:
 		return errors.New("--route: the router needs an address on --fabric, too: give it by --addr")
-	case c.Netns != "" || c.TAP || c.Metrics != "" || c.Name != device.DefaultName:
-		return errors.New("--route makes no interface: leave out --netns, --name, --tap and --metrics")
+	case c.Netns != "" || c.TAP || c.Name != device.DefaultName:
+		return errors.New("--route makes no interface: leave out --netns, --name and --tap")
 	}
 	return nil
 }
 
+// A router is a running exn.Router and those who may ask about it.
+type router struct {
+	nodes   []*shm.Node // of its ports
+	router  *exn.Router
+	control []*control.Server
+	metrics *metricsServer
+}
+
 // route runs a router until ctx is done.
-func (c *upCommand) route(ctx context.Context, errs messages) error {
+func (c *upCommand) route(ctx context.Context, errs messages) (err error) {
+	r := &router{}
+	defer func() { err = r.close(err) }()
+	said, err := c.openRouter(ctx, r, c.logger(errs))
+	switch {
+	case err != nil && ctx.Err() != nil: // asked to end while claiming addresses
+		return notifyManager("STOPPING=1")
+	case err != nil:
+		return err
+	}
+	fmt.Fprintf(errs, "exn-tun: ready: routing between %s\n", strings.Join(said, " and "))
+	if err = notifyManager("READY=1\nSTATUS=routing"); err == nil {
+		<-ctx.Done()
+	}
+	return errors.Join(err, notifyManager("STOPPING=1"))
+}
+
+// openRouter opens everything, and returns what to say of each port.
+func (c *upCommand) openRouter(ctx context.Context, r *router, log *slog.Logger) (said []string, err error) {
 	first := routePortFlag{dir: c.Fabric, node: fabric.NodeAny, addresses: c.addresses(), mtu: mtu.Link(c.MTU)}
 	if c.Node != nil {
 		first.node = *c.Node
@@ -93,64 +120,66 @@ func (c *upCommand) route(ctx context.Context, errs messages) error {
 		first.routes = append(first.routes, v.Route)
 	}
 	var ports []exn.RouterPort
-	var nodes []*shm.Node
-	var said []string
 	for _, p := range append([]routePortFlag{first}, c.Route...) {
 		at, err := shm.Attach(shm.Config{Dir: p.dir, Node: p.node})
 		if err != nil {
-			return errors.Join(err, discard(nodes))
+			return nil, err
 		}
-		nodes = append(nodes, at)
+		r.nodes = append(r.nodes, at)
 		ports = append(ports, exn.RouterPort{Fabric: at, NodeConfig: exn.NodeConfig{
-			Addresses: p.addresses, Routes: p.routes, MTU: p.mtu, Prefix: c.MACPrefix.Prefix, Eager: c.Eager, Log: c.logger(errs)}})
+			Addresses: p.addresses, Routes: p.routes, MTU: p.mtu, Prefix: c.MACPrefix.Prefix, Eager: c.Eager, Log: log}})
 		said = append(said, fmt.Sprintf("%s (node %d of %s)", strings.Trim(fmt.Sprint(p.addresses), "[]"), at.ID(), at.Dir()))
 	}
-	r, err := exn.NewRouter(ctx, ports...)
-	if err != nil && ctx.Err() != nil { // asked to end while claiming addresses
-		return notifyManager("STOPPING=1")
+	if r.router, err = exn.NewRouter(ctx, ports...); err != nil {
+		return nil, err
 	}
-	if err != nil {
-		return errors.Join(err, discard(nodes))
-	}
-	answering, err := answerForRouter(r, nodes)
-	if err == nil {
-		fmt.Fprintf(errs, "exn-tun: ready: routing between %s\n", strings.Join(said, " and "))
-		err = notifyManager("READY=1\nSTATUS=routing")
-	}
-	if err == nil {
-		<-ctx.Done()
-	}
-	return errors.Join(err, answering(), r.Close(), notifyManager("STOPPING=1"))
-}
-
-// discard takes back what attaching made.
-func discard(nodes []*shm.Node) (err error) {
-	for _, n := range nodes {
-		err = errors.Join(err, n.Discard())
-	}
-	return err
-}
-
-// answerForRouter lets show ask about each port, as about an interface.
-func answerForRouter(r *exn.Router, nodes []*shm.Node) (stop func() error, err error) {
-	var servers []*control.Server
-	stop = func() error {
-		var errs []error
-		for _, s := range servers {
-			errs = append(errs, s.Close())
-		}
-		return errors.Join(errs...)
-	}
-	for port, at := range nodes {
-		s, err := control.Listen(at.Dir(), at.ID(), map[string]control.Handler{
-			stateQuestion: func(c *control.Call) error { return c.Reply(routerState(r.Snapshot(port), at)) },
-		})
+	var subjects []subject
+	for port, at := range r.nodes {
+		s := subject{at, func() (state, error) { return routerState(r.router.Snapshot(port), at), nil }, frames{r.router, port}}
+		server, err := s.answer()
 		if err != nil {
-			return stop, err
+			return nil, err
 		}
-		servers = append(servers, s)
+		r.control, subjects = append(r.control, server), append(subjects, s)
 	}
-	return stop, nil
+	if c.Metrics != "" {
+		r.metrics, err = serveMetrics(c.Metrics, metricsOf(subjects), log)
+	}
+	return said, err
+}
+
+// close takes everything back that was opened; after an error the fabric directories, too,
+// that are new and nobody else is in.
+func (r *router) close(err error) error {
+	errs := []error{err}
+	if r.metrics != nil {
+		errs = append(errs, r.metrics.Close())
+	}
+	for _, s := range r.control {
+		errs = append(errs, s.Close())
+	}
+	if r.router != nil {
+		errs = append(errs, r.router.Close())
+	}
+	for _, n := range r.nodes {
+		if err != nil {
+			errs = append(errs, n.Discard())
+		} else {
+			errs = append(errs, n.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// frames are those of a router's port.
+type frames struct {
+	*exn.Router
+	port int
+}
+
+// Capture implements capture.Source.
+func (f frames) Capture(see func(*exn.CaptureFrame)) (stop func()) {
+	return f.Router.Capture(f.port, see)
 }
 
 // routerState is the state of a port. There is no interface of the kernel: what is

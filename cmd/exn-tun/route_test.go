@@ -16,7 +16,13 @@ import (
 // A router between two fabrics, with an interface on each.
 func TestRoute(t *testing.T) {
 	left, right, a, b := netns.New(t), netns.New(t), newFabric(t), newFabric(t)
-	router := start(t, "up", "--fabric", a, "--node", "9", "--addr", "10.1.0.9/24", "--addr", "fd01::9/64",
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	metrics := free.Addr().String()
+	free.Close()
+	router := start(t, "up", "--metrics", metrics, "--fabric", a, "--node", "9", "--addr", "10.1.0.9/24", "--addr", "fd01::9/64",
 		"--route", b+",node=8,addr=10.2.0.9/24,addr=fd02::9/64,mtu=1500")
 	ready := <-router.ready
 	for _, want := range []string{"10.1.0.9/24", "(node 9 of " + a, "fd02::9/64", "(node 8 of " + b} {
@@ -24,8 +30,8 @@ func TestRoute(t *testing.T) {
 			t.Errorf("%q does not say %q; %s", ready, want, router.log.String())
 		}
 	}
-	up(t, left, a, "--addr", "10.1.0.1/24", "--addr", "fd01::1/64", "--via", "10.2.0.0/24=10.1.0.9", "--via", "fd02::/64=fd01::9")
-	up(t, right, b, "--addr", "10.2.0.1/24", "--addr", "fd02::1/64", "--via", "10.1.0.0/24=10.2.0.9", "--via", "fd01::/64=fd02::9", "--mtu", "1500")
+	up(t, left, a, "--node", "1", "--addr", "10.1.0.1/24", "--addr", "fd01::1/64", "--via", "10.2.0.0/24=10.1.0.9", "--via", "fd02::/64=fd01::9")
+	up(t, right, b, "--node", "2", "--addr", "10.2.0.1/24", "--addr", "fd02::1/64", "--via", "10.1.0.0/24=10.2.0.9", "--via", "fd01::/64=fd02::9", "--mtu", "1500")
 	for _, address := range []string{"10.2.0.1:5000", "[fd02::1]:5000"} {
 		var l net.Listener
 		var client net.Conn
@@ -68,9 +74,50 @@ func TestRoute(t *testing.T) {
 			t.Errorf("show %s: exit code %d, %s%s", what, code, out, errs)
 		}
 	}
+	text := scrape(t, metrics)
+	for _, want := range []string{`exn_carrier{node="9",interface="exn0"} 1`, `exn_mtu_bytes{node="8",interface="exn1"} 1500`,
+		`exn_register{node="8",interface="exn1",register="node"} 8`, `exn_counter_total{node="9",interface="exn0",counter="forward_ttl_exhausted"} 0`} {
+		if !strings.Contains(text, want+"\n") {
+			t.Errorf("no line %s", want)
+		}
+	}
+	// The same datagram on its way in and on its way out.
+	prattle(t, left, "10.2.0.1:5000")
+	for _, c := range []struct{ dir, node, side, name, says string }{
+		{a, "9", "in", "exn0", "in 1->9"}, {b, "8", "out", "exn1", "out 8->2"},
+	} {
+		code, out, errs := call(t, plain, "capture", "--fabric", c.dir, "--node", c.node, "-c", "2", c.side, "and", "port 5000 and host 10.1.0.1 and not tcp")
+		if code != exitDone || strings.Count(out, "> 10.2.0.1:5000 UDP, 1042 bytes; "+c.says+" rendezvous RMA") != 2 || !strings.Contains(errs, "capturing on "+c.name) {
+			t.Errorf("capture: exit code %d, %s%s", code, out, errs)
+		}
+	}
 	if code := router.end(syscall.SIGTERM); code != exitDone {
 		t.Errorf("exit code %d: %s", code, router.log.String())
 	}
+}
+
+// prattle sends datagrams that nobody wants until the test ends.
+func prattle(t *testing.T, from *netns.NetNS, to string) {
+	t.Helper()
+	var c net.Conn
+	var err error
+	from.Do(t, func() { c, err = net.Dial("udp", to) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop, over := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(over)
+		for {
+			_, _ = c.Write(make([]byte, 1000)) // it is told that nobody listens
+			select {
+			case <-stop:
+				return
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+	}()
+	t.Cleanup(func() { close(stop); <-over; c.Close() })
 }
 
 func TestRouteRefuses(t *testing.T) {

@@ -50,7 +50,8 @@ func (*upCommand) Help() string {
 interface stays, and the next up of the same name adopts it.
 
 With --route it is no interface but an IP router, which needs no root: it joins the subnet of --addr on --fabric with
-those of other fabrics. Nodes on either side need a route: exn-tun up --via 10.2.0.0/24=10.1.0.1.
+those of other fabrics; show, capture and --metrics have each port as an interface. Nodes on either side need a route:
+exn-tun up --via 10.2.0.0/24=10.1.0.1.
 
 	exn-tun up --fabric /run/a --addr 10.1.0.1/24 --route /run/b,addr=10.2.0.1/24
 

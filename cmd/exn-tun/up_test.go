@@ -208,7 +208,18 @@ func TestMetrics(t *testing.T) {
 	}
 	l.Close()
 	up(t, ns, dir, "--node", "7", "--metrics", taken)
-	answer, err := http.Get("http://" + taken + "/metrics")
+	text := scrape(t, taken)
+	for _, want := range []string{`exn_carrier{node="7",interface="exn0"} 1`, `exn_register{node="7",interface="exn0",register="node"} 7`} {
+		if !strings.Contains(text, want+"\n") {
+			t.Errorf("no line %s", want)
+		}
+	}
+}
+
+// scrape reads metrics as Prometheus does.
+func scrape(t *testing.T, addr string) string {
+	t.Helper()
+	answer, err := http.Get("http://" + addr + "/metrics")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,11 +230,7 @@ func TestMetrics(t *testing.T) {
 		t.Fatalf("%v, %v", answer, err)
 	}
 	checkMetrics(t, string(text))
-	for _, want := range []string{`exn_carrier{node="7",interface="exn0"} 1`, `exn_register{node="7",interface="exn0",register="node"} 7`} {
-		if !strings.Contains(string(text), want+"\n") {
-			t.Errorf("no line %s", want)
-		}
-	}
+	return string(text)
 }
 
 // checkMetrics checks the text format: every sample has its family above it, once,
