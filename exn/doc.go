@@ -1,6 +1,18 @@
-// Package exn is the network interface of a node: exn0. It moves packets between
-// a TUN or TAP device of the kernel and the fabric, by way of EXT-Eth, so that
-// every program runs over the fabric unchanged (SPEC DRV, NAP, ITR, STA).
+// Package exn is what speaks IP on a fabric. There are three such things, and to each
+// other all are alike: a MAC address, frames of EXT-Eth (package exteth), ARP and
+// neighbour discovery.
+//
+//	             whose TCP/IP      device, root   moves packets             files
+//	Interface    the kernel's      yes            on one locked thread      the others
+//	Node         a program's own   no             on exteth.Endpoint's      node*
+//	Router       none: forwards    no             the same, one each port   router*
+//
+// An [Interface] is exn0: it moves packets between a TUN or TAP device of the kernel and
+// the fabric, so that every program runs over it unchanged (SPEC DRV, NAP, ITR, STA). A
+// [Node] is a program on the fabric with sockets of its own, a [Router] forwards
+// between fabrics or subnets: both are netstack on attachments (netstack.go,
+// attachment.go). A Router is shown ([Snapshot]) and captured as an Interface is. What
+// follows is about the Interface.
 //
 //	dev, err := device.Open(…)
 //	i, err := exn.Open(exn.Config{Node: node, Addresses: …}, dev)
@@ -73,10 +85,4 @@
 //
 // It contains no protocol: TCP and UDP are the kernel's, resolution is netstack's,
 // frames are package exteth's. It makes and configures no device (package device).
-//
-// # Without a kernel
-//
-// Two more use netstack as the whole of their IP layer, and need no device and no
-// root. A [Node] is a program on the fabric with sockets of its own. A [Router]
-// forwards between fabrics or subnets. Both talk to kernels behind interfaces.
 package exn
