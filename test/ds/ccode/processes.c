@@ -2,15 +2,19 @@
 //
 // processes.c makes the calls that concern processes, and those that reach a
 // socket by other ways than the calls above: stdio, another program.
-#include "calls.h"
+#include "ring.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -20,6 +24,8 @@
 #include <unistd.h>
 
 extern char **environ;
+
+int capset(void *header, const void *data); // the C library's, which has no header for it
 
 static void c_pair(struct call *c) // H pair OTHER
 {
@@ -113,6 +119,125 @@ static void c_spawn(struct call *c) // spawn in|out H N: head -c N on the socket
 	}
 	close(p[0]);
 	free(bytes);
+}
+
+static posix_spawn_file_actions_t prepared;
+static int out_of_prepared[2];
+
+// prepare H ACTION,...: file actions, for one "prepared", whose output comes by a
+// pipe. 0 makes the socket the new
+// program's 0, self leaves it its number, closed and null take that, from3 takes
+// all but 0, 1 and 2.
+static void c_prepare(struct call *c)
+{
+	int fd = fd_of(c, 1), r = posix_spawn_file_actions_init(&prepared);
+	char actions[64], *save = NULL;
+	snprintf(actions, sizeof actions, "%s", arg(c, 2));
+	if (pipe2(out_of_prepared, O_CLOEXEC) < 0)
+		abort();
+	posix_spawn_file_actions_adddup2(&prepared, out_of_prepared[1], 1);
+	for (char *p = strtok_r(actions, ",", &save); p && r == 0; p = strtok_r(NULL, ",", &save)) {
+		if (strcmp(p, "0") == 0)
+			r = posix_spawn_file_actions_adddup2(&prepared, fd, 0);
+		else if (strcmp(p, "self") == 0)
+			r = posix_spawn_file_actions_adddup2(&prepared, fd, fd);
+		else if (strcmp(p, "closed") == 0)
+			r = posix_spawn_file_actions_addclose(&prepared, fd);
+		else if (strcmp(p, "null") == 0)
+			r = posix_spawn_file_actions_addopen(&prepared, fd, "/dev/null", O_RDWR, 0);
+		else if (strcmp(p, "from3") == 0)
+			r = posix_spawn_file_actions_addclosefrom_np(&prepared, 3);
+		else
+			r = EINVAL;
+	}
+	say(c, "%s", r ? strerrorname_np(r) : "ok");
+}
+
+static void c_prepared(struct call *c) // prepared H N FD: head -c N from FD, or from H's number if it is "own"
+{
+	char command[64], *argv[] = {"sh", "-c", command, NULL};
+	int from = strcmp(arg(c, 3), "own") == 0 ? fd_of(c, 1) : (int)number(c, 3), status;
+	size_t n = (size_t)number(c, 2), at = 0;
+	unsigned char *bytes = filled(c->id, 0, n);
+	ssize_t got;
+	pid_t pid;
+	snprintf(command, sizeof command, "exec 2>/dev/null; head -c %zu <&%d", n, from);
+	int r = posix_spawnp(&pid, "sh", &prepared, NULL, argv, environ);
+	posix_spawn_file_actions_destroy(&prepared);
+	close(out_of_prepared[1]);
+	if (r) {
+		say(c, "%s", strerrorname_np(r));
+	} else {
+		while (at < n && (got = read(out_of_prepared[0], bytes + at, n - at)) > 0)
+			at += (size_t)got;
+		waitpid(pid, &status, 0);
+		say(c, "%zu", at);
+		say_bytes(c, bytes, (long)at);
+		say(c, " status %d", WEXITSTATUS(status));
+	}
+	close(out_of_prepared[0]);
+	free(bytes);
+}
+
+static void close_all(const char *how, int from)
+{
+	if (strcmp(how, "closefrom") == 0)
+		closefrom(from);
+	else if (strcmp(how, "closerange") == 0)
+		close_range((unsigned)from, ~0u, 0);
+	else if (strcmp(how, "unshare") == 0)
+		close_range((unsigned)from, ~0u, CLOSE_RANGE_UNSHARE);
+	else if (strcmp(how, "cloexec") == 0)
+		close_range((unsigned)from, ~0u, CLOSE_RANGE_CLOEXEC);
+	else if (strcmp(how, "raw") == 0)
+		syscall(SYS_close_range, from, ~0u, 0);
+	else
+		for (int fd = from; fd < 5000; fd++)
+			close(fd);
+}
+
+// cgi HOW H N: a forked child has the socket as its 0, closes all but 0, 1 and 2, and
+// is head -c N.
+static void c_cgi(struct call *c)
+{
+	int fd = fd_of(c, 2), p[2], status;
+	size_t n = (size_t)number(c, 3), at = 0;
+	char text[16];
+	snprintf(text, sizeof text, "%zu", n);
+	if (pipe(p) < 0)
+		abort();
+	pid_t pid = fork();
+	if (pid == 0) {
+		dup2(fd, 0);
+		dup2(p[1], 1);
+		close_all(arg(c, 1), 3);
+		execlp("head", "head", "-c", text, (char *)NULL);
+		_exit(127);
+	}
+	close(p[1]);
+	unsigned char *bytes = filled(c->id, 0, n);
+	ssize_t got;
+	while (at < n && (got = read(p[0], bytes + at, n - at)) > 0)
+		at += (size_t)got;
+	waitpid(pid, &status, 0);
+	close(p[0]);
+	say(c, "%zu", at);
+	say_bytes(c, bytes, (long)at);
+	say(c, " status %d", status);
+	free(bytes);
+}
+
+// closeall HOW: what is above the player's own descriptors. None of it is the
+// program's, and so nothing may change.
+static void c_closeall(struct call *c)
+{
+	close_all(arg(c, 1), 210);
+	say(c, "ok");
+}
+
+static void c_closelow(struct call *c) // closelow [cloexec]: by one call, all sockets
+{
+	result(c, close_range(3, 199, c->argc > 1 ? CLOSE_RANGE_CLOEXEC : 0));
 }
 
 static void c_popen(struct call *c) // popen H N: head -c N by a shell that is told the number
@@ -214,9 +339,57 @@ static void c_confine(struct call *c) // chroot PATH; nofile N; setgid GID
 	}
 }
 
-static void c_daemon(struct call *c) // daemon: in a forked child, whose parent it is not any more
+static void c_daemon(struct call *c) // daemon [away]: in a forked child, whose parent it is not any more
 {
-	result(c, daemon(1, 1));
+	int stay = strcmp(arg(c, 1), "away") != 0;
+	result(c, daemon(stay, stay));
+}
+
+static void c_capset(struct call *c) // capset: gives up all capabilities
+{
+	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+	struct __user_cap_data_struct none[2] = {0};
+	result(c, capset(&header, none));
+}
+
+static volatile sig_atomic_t told;
+static void tell(int signo, siginfo_t *info, void *context)
+{
+	(void)context;
+	if (signo == SIGIO || info->si_band & POLLIN) // SIGIO itself says nothing of it
+		told = 1;
+}
+
+// sigio H fcntl|ioctl|queued: a signal when there is something to read. queued: one
+// that says what there is.
+static void c_sigio(struct call *c)
+{
+	const char *how = arg(c, 2);
+	int fd = fd_of(c, 1), on = 1, r;
+	pid_t own = getpid();
+	int signo = how[0] == 'q' ? SIGRTMIN : SIGIO;
+	struct sigaction sa = {.sa_sigaction = tell, .sa_flags = SA_SIGINFO | SA_RESTART};
+	sigaction(signo, &sa, NULL);
+	told = 0;
+	if (how[0] == 'i') {
+		r = ioctl(fd, FIOSETOWN, &own);
+		r = r < 0 ? r : ioctl(fd, FIOASYNC, &on);
+	} else {
+		r = fcntl(fd, F_SETOWN, own);
+		r = r < 0 || how[0] != 'q' ? r : fcntl(fd, F_SETSIG, signo);
+		r = r < 0 ? r : fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_ASYNC);
+	}
+	result(c, r);
+}
+
+// told MS|-: whether such a signal came since the last look; with - it may or not, as
+// the kernel sends none while a thread sleeps in a read.
+static void c_told(struct call *c)
+{
+	for (int64_t end = now_ms() + number(c, 1); !told && now_ms() < end;)
+		usleep(1000);
+	say(c, "%s", strcmp(arg(c, 1), "-") == 0 ? "ok" : told ? "told" : "not told");
+	told = 0;
 }
 
 static void c_handler(struct call *c) // handler restart|norestart|ignorepipe|defaultpipe
@@ -258,6 +431,8 @@ const struct entry process_calls[] = {
 	{"setuid", c_identity, false}, {"lockall", c_identity, false}, {"daemon", c_daemon, false},
 	{"sleep", c_sleep, false}, {"jump", c_jump, false},
 	{"vfork", c_vfork, false}, {"chroot", c_confine, false}, {"nofile", c_confine, false}, {"setgid", c_confine, false}, {"exit", c_exit, false}, {"fork", play_fork, false},
-	{"exec", play_exec, false},
+	{"exec", play_exec, false}, {"prepare", c_prepare, false}, {"prepared", c_prepared, false}, {"cgi", c_cgi, false},
+	{"closeall", c_closeall, false}, {"closelow", c_closelow, false}, {"capset", c_capset, false}, {"sigio", c_sigio, false},
+	{"told", c_told, false}, {"ring", c_ring, false}, {"rsend", c_rsend, false}, {"rrecv", c_rrecv, false}, {"rpoll", c_rpoll, false},
 	{NULL, NULL, false},
 };

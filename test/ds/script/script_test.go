@@ -22,7 +22,7 @@ var variants = []script.Variant{
 }
 
 func player(t testing.TB) string {
-	return ds.Build(t, "player", nil, "player.c", "calls.c", "sockets.c", "bytes.c", "ready.c", "processes.c")
+	return ds.Build(t, "player", nil, "player.c", "calls.c", "sockets.c", "bytes.c", "ready.c", "processes.c", "ring.c")
 }
 
 // byHand calls f in a subtest for each script of testdata, in at least n variants.

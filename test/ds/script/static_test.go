@@ -11,7 +11,7 @@ import (
 // staticPlayer is a program without a dynamic linker, that libextds.a is linked to.
 func staticPlayer(t *testing.T) string {
 	return ds.Build(t, "player-static", []string{"-static", "-Wl,@" + built.Path(t, "libextds.wrap")},
-		"player.c", "calls.c", "sockets.c", "bytes.c", "ready.c", "processes.c", built.Path(t, "libextds.a"))
+		"player.c", "calls.c", "sockets.c", "bytes.c", "ready.c", "processes.c", "ring.c", built.Path(t, "libextds.a"))
 }
 
 // SWI-1: what static programs see is what TCP gives, too.
