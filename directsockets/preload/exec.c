@@ -13,7 +13,9 @@
 //	                without end
 //
 // posix_spawn and the like run the new program without calling us again; what its
-// file actions copy goes back to TCP when the action is added.
+// file actions copy goes back to TCP when the action is added. A program may keep
+// actions for many spawns, and the number be another connection's by then: while
+// there are actions at all, each spawn does so with what has such a number.
 //
 // All that must be undone when exec fails. The listener is made again at need.
 #include "hook.h"
@@ -54,11 +56,26 @@ static void expose(struct conn *c, int fd, bool first)
 		conn_stay(c, fd, REASON_SHARED);
 }
 
+// Which numbers file actions copy: those whose epoch is the present one, which ends
+// with the last actions. Of which actions they are does not matter.
+static _Atomic uint32_t copied[FILES_MAX], epoch = 1, actions;
+
+static void expose_copied(struct conn *c, int fd, bool first)
+{
+	(void)first;
+	if (copied[fd] != epoch)
+		return;
+	c->exposed = true;
+	conn_stay(c, fd, REASON_SHARED);
+}
+
 // share prepares for a program that runs beside this one.
-static void share(void)
+static void share(const posix_spawn_file_actions_t *a)
 {
 	process_conns(halt);
 	process_conns(expose);
+	if (a)
+		process_conns(expose_copied);
 }
 
 static void survive(struct conn *c, int fd, bool first)
@@ -160,14 +177,31 @@ EXPORT int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *a, int f
 {
 	HOOK();
 	hook_leave(fd, REASON_SHARED);
+	if ((unsigned)fd < FILES_MAX)
+		copied[fd] = epoch;
 	return real.posix_spawn_file_actions_adddup2(a, fd, to);
+}
+
+EXPORT int posix_spawn_file_actions_init(posix_spawn_file_actions_t *a)
+{
+	HOOK();
+	actions++;
+	return real.posix_spawn_file_actions_init(a);
+}
+
+EXPORT int posix_spawn_file_actions_destroy(posix_spawn_file_actions_t *a)
+{
+	HOOK();
+	if (--actions == 0)
+		epoch++;
+	return real.posix_spawn_file_actions_destroy(a);
 }
 
 EXPORT int posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *a, const posix_spawnattr_t *attr,
 		       char *const argv[], char *const env[])
 {
 	HOOK();
-	share();
+	share(a);
 	return real.posix_spawn(pid, path, a, attr, argv, env);
 }
 
@@ -175,20 +209,20 @@ EXPORT int posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_act
 			char *const argv[], char *const env[])
 {
 	HOOK();
-	share();
+	share(a);
 	return real.posix_spawnp(pid, file, a, attr, argv, env);
 }
 
 EXPORT int system(const char *command)
 {
 	HOOK();
-	share();
+	share(NULL);
 	return real.system(command);
 }
 
 EXPORT FILE *popen(const char *command, const char *type)
 {
 	HOOK();
-	share();
+	share(NULL);
 	return real.popen(command, type);
 }

@@ -83,6 +83,8 @@
 	F(int, posix_spawnp, (pid_t *, const char *, const posix_spawn_file_actions_t *, const posix_spawnattr_t *, char *const *, char *const *)) \
 	F(int, system, (const char *)) \
 	F(FILE *, popen, (const char *, const char *)) \
+	F(int, posix_spawn_file_actions_init, (posix_spawn_file_actions_t *)) \
+	F(int, posix_spawn_file_actions_destroy, (posix_spawn_file_actions_t *)) \
 	F(int, posix_spawn_file_actions_adddup2, (posix_spawn_file_actions_t *, int, int)) \
 	F(int, setuid, (uid_t)) \
 	F(int, setgid, (gid_t)) \
