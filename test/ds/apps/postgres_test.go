@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"exnet/test/debroot"
 	"exnet/test/ds"
@@ -33,7 +34,7 @@ func TestPostgres(t *testing.T) {
 	try := 0
 	compare(t, scenario{root: root, lanes: true, user: nobody, play: func(s *stage) string {
 		try++
-		number, pg := s.postgres(try)
+		number, pg := s.postgres("data", try)
 		pipe := func(stdin io.Reader, stdout io.Writer, program string, args ...string) {
 			s.pipe(stdin, stdout, "sh", pg(program, append([]string{"-h", "127.0.0.1", "-p", number, "-U", "nobody"}, args...)...)...)
 		}
@@ -82,28 +83,35 @@ func TestPostgres(t *testing.T) {
 	}})
 }
 
-// postgres starts a server on a new cluster, by the stage's name for it. pg is how a
+// postgres starts a server on a new cluster, for which name and try are names. pg is how a
 // program of its is run: Debian has them below the version.
-func (s *stage) postgres(try int) (port string, pg func(program string, args ...string) []string) {
+func (s *stage) postgres(name string, try int) (port string, pg func(program string, args ...string) []string) {
 	const run = `program=$1; shift; exec /usr/lib/postgresql/*/bin/$program "$@"`
 	pg = func(program string, args ...string) []string {
 		return append([]string{"-c", run, "sh", program}, args...)
 	}
 	number := freePort()
 	port = strconv.Itoa(number)
-	data := filepath.Join(s.dir, fmt.Sprintf("data%d", try))
+	data := filepath.Join(s.dir, fmt.Sprintf("%s%d", name, try))
 	if out, err := s.command(nil, "sh", pg("initdb", "-D", data, "-A", "trust", "-U", "nobody", "--no-sync", "--locale=C", "-E", "UTF8")...).CombinedOutput(); err != nil {
 		s.Fatalf("initdb: %v\n%s", err, out)
 	}
 	s.Cleanup(func() { os.RemoveAll(data) }) // after the server's end; in a long run it has gigabytes
 	s.serve(number, "sh", pg("postgres", "-D", data, "-p", port, "-k", "", "-c", "listen_addresses=127.0.0.1", "-c", "fsync=off", "-c", "max_wal_size=4GB")...)
-	for range 200 {
-		ready := s.command(nil, "sh", pg("pg_isready", "-h", "127.0.0.1", "-p", port)...)
-		if ready.Run() == nil {
-			break
-		}
-	}
+	s.ready(port, pg)
 	return port, pg
+}
+
+// ready waits until a server of PostgreSQL takes connections.
+func (s *stage) ready(port string, pg func(program string, args ...string) []string) {
+	s.Helper()
+	for s.ctx.Err() == nil {
+		if s.command(nil, "sh", pg("pg_isready", "-q", "-h", "127.0.0.1", "-p", port)...).Run() == nil {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	s.Fatalf("PostgreSQL on port %s does not get ready", port)
 }
 
 // A Go program with database/sql and lib/pq, over package directsockets.
@@ -116,7 +124,7 @@ func TestPostgresFromGo(t *testing.T) {
 	try := 0
 	compare(t, scenario{root: root, lanes: true, user: nobody, play: func(s *stage) string {
 		try++
-		port, _ := s.postgres(try)
+		port, _ := s.postgres("data", try)
 		mine := filepath.Join(s.dir, "pqdriver")
 		if err := os.WriteFile(mine, program, 0o755); err != nil {
 			s.Fatal(err)
