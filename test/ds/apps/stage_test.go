@@ -45,6 +45,9 @@ type scenario struct {
 	// lanes with the library at one end.
 	among bool
 
+	// bothOnly leaves out the library at one end, of what takes long.
+	bothOnly bool
+
 	settings []string // of the library
 	user     uint32   // as whom the programs run; 0: as this process
 	play     func(s *stage) string
@@ -86,7 +89,7 @@ func compare(t *testing.T, sc scenario) {
 	}
 	library := ds.Library(t)
 	stages := []string{"both", "server", "client"}
-	if testing.Short() {
+	if testing.Short() || sc.bothOnly {
 		stages = stages[:1]
 	}
 	for _, ends := range stages {
