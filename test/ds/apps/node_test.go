@@ -21,3 +21,21 @@ func TestNode(t *testing.T) {
 		return string(s.run(nil, "node", testdata(t, "http.js"), "ask", strconv.Itoa(port), requests))
 	}})
 }
+
+// Streams over node's cluster. Where each worker accepts, connections get lanes; where
+// the first process accepts and passes them on, by SCM_RIGHTS, they stay on TCP.
+func TestNodeCluster(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
+	root := debroot.Need(t, "nodejs")
+	for _, policy := range []string{"none", "rr"} {
+		t.Run(policy, func(t *testing.T) {
+			compare(t, scenario{root: root, lanes: policy == "none", play: func(s *stage) string {
+				port := freePort()
+				s.serveIn(append([]string{"NODE_CLUSTER_SCHED_POLICY=" + policy}, s.server...), port+1, "node", testdata(t, "streams.js"), "serve", strconv.Itoa(port), "3")
+				return string(s.run(nil, "node", testdata(t, "streams.js"), "talk", strconv.Itoa(port), "8", "20000000"))
+			}})
+		})
+	}
+}

@@ -42,3 +42,23 @@ func TestPython(t *testing.T) {
 		return out.String()
 	}})
 }
+
+// Python's multiprocessing over TCP: listeners, managers, and clients begun by fork,
+// spawn and a fork server.
+func TestPythonMultiprocessing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
+	root := debroot.Need(t, "python3")
+	compare(t, scenario{root: root, lanes: true, play: func(s *stage) string {
+		var out strings.Builder
+		for _, kind := range []string{"listener", "manager"} {
+			port := freePort()
+			s.serve(port, "python3", testdata(t, "multi.py"), "serve", kind, strconv.Itoa(port))
+			for _, way := range []string{"fork", "spawn", "forkserver"} {
+				fmt.Fprintf(&out, "%s, %s:\n%s", kind, way, s.run(nil, "python3", testdata(t, "multi.py"), "talk", kind, strconv.Itoa(port), way))
+			}
+		}
+		return out.String()
+	}})
+}
