@@ -60,6 +60,7 @@ enum {
 	STEP = 8,         // calls between two looks, at first
 	OFFERS_MOST = 6,  // then the peer is taken for a plain one;
 	OFFERS_FEW = 3,   // so many with EXN_DS_REQUIRE, which wants to be told soon
+	ASKING_MOST = 64, // on a channel and not answered: the control queues, of some 280, never fill
 	CHANNELS_MOST = 8, // to one peer: with the default geometry as many lanes as connections
 };
 
@@ -180,8 +181,8 @@ static void ask(struct conn *c, int fd)
 {
 	struct channel *ch = c->channel;
 	uint32_t generation;
-	if (atomic_load(&ch->live) != 1 || !ch->peer.base || c->own)
-		return; // HELLO or the answer has not come yet
+	if (atomic_load(&ch->live) != 1 || !ch->peer.base || c->own || ch->asking == ASKING_MOST)
+		return; // HELLO or the answer has not come yet, or those to others
 	int lane = channel_pick(ch, &generation);
 	if (lane < 0) { // others were faster
 		join(c, fd, ch->name);
@@ -205,15 +206,13 @@ static void ask(struct conn *c, int fd)
 		.tuple = c->tuple,
 	};
 	struct proof proof;
-	if (!proof_make(fd, c->peer_net != 0, &proof)) {
-		conn_leave_lane(c);
-		later(c, fd, REASON_FILES);
+	bool made = proof_make(fd, c->peer_net != 0, &proof);
+	if (made && send_proof(ch, &m, &proof)) {
+		ch->asking++;
 		return;
 	}
-	if (!send_proof(ch, &m, &proof)) {
-		conn_leave_lane(c);
-		later(c, fd, REASON_NO_PEER);
-	}
+	conn_leave_lane(c);
+	later(c, fd, made ? REASON_NO_PEER : REASON_FILES);
 }
 
 // channel_to is a channel to that peer which is not full, made if need be.
@@ -390,6 +389,7 @@ static void answered(struct channel *ch, const struct message *m, const struct p
 {
 	struct conn *c = place_find(place_on(ch, m->lane), asks, ch, m);
 	int fd = *place_on(ch, m->lane);
+	ch->asking -= ch->asking > 0;
 	if (!c)
 		return;
 	if (m->kind == MESSAGE_ATTACH_OK && m->ino == c->peer_ino &&
