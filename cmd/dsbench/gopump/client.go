@@ -55,7 +55,7 @@ type sent struct {
 func (p *pump) stream() (r result, err error) {
 	before := used()
 	all := make([]sent, p.streams)
-	err = p.each(func(i int) (err error) {
+	err = each(p.streams, func(i int) (err error) {
 		all[i], err = p.send()
 		return err
 	})
@@ -68,14 +68,14 @@ func (p *pump) stream() (r result, err error) {
 	return r, err
 }
 
-// each does something on all connections at a time.
-func (p *pump) each(do func(i int) error) error {
-	errs := make(chan error, p.streams)
-	for i := range p.streams {
+// each does something on n connections at a time.
+func each(n int, do func(i int) error) error {
+	errs := make(chan error, n)
+	for i := range n {
 		go func() { errs <- do(i) }()
 	}
 	var first error
-	for range p.streams {
+	for range n {
 		if err := <-errs; err != nil && first == nil {
 			first = err
 		}
@@ -219,7 +219,7 @@ func sleep(d time.Duration) {
 	}
 }
 
-// requests has all connections exchange messages, and counts when they all can.
+// requests has connections exchange messages, and counts when they all can.
 func (p *pump) requests() (r result, err error) {
 	all := make([]*caller, p.streams)
 	for i := range all {
@@ -233,6 +233,9 @@ func (p *pump) requests() (r result, err error) {
 			return r, err
 		}
 	}
+	if p.busy > 0 {
+		all = all[p.streams-p.busy:]
+	}
 	var over atomic.Bool
 	var done atomic.Int64
 	theirs, err := p.serverUsed()
@@ -242,7 +245,7 @@ func (p *pump) requests() (r result, err error) {
 	ours, start := used(), time.Now()
 	ending := time.AfterFunc(p.length(), func() { over.Store(true) })
 	defer ending.Stop()
-	err = p.each(func(i int) error {
+	err = each(len(all), func(i int) error {
 		before := all[i].number
 		for !over.Load() {
 			if err := all[i].call(); err != nil {

@@ -17,6 +17,7 @@
 //	           nothing is counted before all bytes go by lanes, and it fails if they do not
 //	size=N     bytes of a write, or of a message (131072, 64; of requests 1024)
 //	streams=N  so many connections at a time (1; of requests 1000)
+//	busy=N     so many of those of requests are used, the last ones; the others are open (all)
 //	rate=N     messages a second; else one follows the other
 //	check      compare every byte; else the first and the last of each read
 //	json       ignored: what is known is always said as a JSON object
@@ -56,6 +57,7 @@ type pump struct {
 	amount        float64 // seconds, or round trips
 	with          string  // "net", "either", or "" for lanes
 	size, streams int
+	busy          int // of streams; 0: all
 	rate          float64
 	check         bool
 }
@@ -68,7 +70,7 @@ type result struct {
 	Histogram *measure.Histogram `json:"histogram"`
 }
 
-var errUsage = errors.New("usage: gopump serve|stream|pingpong|requests|connect|exchange ADDRESS PORT [AMOUNT] [net|either] [size=N] [streams=N] [rate=N] [check] [json]")
+var errUsage = errors.New("usage: gopump serve|stream|pingpong|requests|connect|exchange ADDRESS PORT [AMOUNT] [net|either] [size=N] [streams=N] [busy=N] [rate=N] [check] [json]")
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {
@@ -119,6 +121,8 @@ func parse(args []string) (*pump, error) {
 			p.size, err = strconv.Atoi(value)
 		case name == "streams":
 			p.streams, err = strconv.Atoi(value)
+		case name == "busy":
+			p.busy, err = strconv.Atoi(value)
 		case name == "rate":
 			p.rate, err = strconv.ParseFloat(value, 64)
 		case name == "check":
@@ -133,7 +137,7 @@ func parse(args []string) (*pump, error) {
 			return nil, errUsage
 		}
 	}
-	if p.size < 1 || p.size > largest || p.streams < 1 || p.amount <= 0 || p.rate < 0 {
+	if p.size < 1 || p.size > largest || p.streams < 1 || p.amount <= 0 || p.rate < 0 || p.busy < 0 || p.busy > p.streams {
 		return nil, errUsage
 	}
 	return p, nil
