@@ -57,9 +57,11 @@ type channel struct {
 	rung [lane.Waiters]atomic.Uint64
 
 	mu      sync.Mutex // guards what follows
-	waiting []*waiter
-	naps    uint // how often somebody slept
-	engaged map[*Conn]struct{}
+	waiting []*waiter  // writers
+	marks   lane.Marks // of readers
+	naps    uint       // how often somebody slept
+	engaged []*Conn    // by lane; nobody before HELLO
+	many    int        // of these
 }
 
 const (
@@ -96,7 +98,7 @@ func closeLater(all ...pollable) {
 // openChannel makes a channel on a connected control socket, which it takes, and
 // sends HELLO; home.mu is held.
 func openChannel(home *rendezvous, socket int, inviter bool) (ch *channel, why status.Reason, err error) {
-	ch = &channel{home: home, inviter: inviter, engaged: map[*Conn]struct{}{}, process: -1}
+	ch = &channel{home: home, inviter: inviter, process: -1}
 	for i := range ch.bells {
 		ch.bells[i] = -1
 	}
@@ -309,6 +311,9 @@ func (ch *channel) hello(m *message, fds []int) status.Reason {
 	}
 	ch.name, ch.peer = strings.Clone(m.name), peer
 	ch.pool = lane.NewPool(ch.own, peer, env.windowLeast, ch.affordWindow)
+	ch.mu.Lock()
+	ch.marks, ch.engaged = lane.NewMarks(peer, ourWaiter), make([]*Conn, ch.usable())
+	ch.mu.Unlock()
 	ch.home.greeted(ch)
 	return reasonNone
 }
@@ -324,7 +329,9 @@ func (ch *channel) kill(why status.Reason) {
 	log("channel to %s ends: %v", ch.name, why)
 	ch.home.abandon(ch)
 	closeLater(ch.ctl, ch.bell, ch.night) // its goroutines end
-	ch.scan()                             // all are ready now
+	ch.mu.Lock()
+	ch.wakeAllLocked()
+	ch.mu.Unlock()
 }
 
 // release drops a reference.

@@ -69,10 +69,8 @@ func newConn(tcp *net.TCPConn, active bool, o Options) *Conn {
 	c.raw, _ = tcp.SyscallConn() // fails for a nil connection only
 	c.linger.Store(-1)
 	c.rx.set, c.tx.set = tcp.SetReadDeadline, tcp.SetWriteDeadline
-	c.rx.waiter = waiter{side: &c.rx, ready: c.rxReady, at: -1,
-		mask: func(b *lane.Control) *atomic.Uint64 { return &b.RxWaiters }}
-	c.tx.waiter = waiter{side: &c.tx, ready: c.txReady, at: -1,
-		mask: func(b *lane.Control) *atomic.Uint64 { return &b.TxWaiters }}
+	c.rx.waiter = waiter{side: &c.rx, ready: c.rxReady}
+	c.tx.waiter = waiter{side: &c.tx, ready: c.txReady}
 	c.rx.bell, c.tx.bell = make(chan struct{}, 1), make(chan struct{}, 1)
 	local, remote := tcp.LocalAddr().(*net.TCPAddr), tcp.RemoteAddr().(*net.TCPAddr)
 	c.tuple = tuple{plain(local.AddrPort()), plain(remote.AddrPort())}
@@ -160,6 +158,7 @@ func (c *Conn) takeLane(ch *channel, number, generation uint32) {
 	c.own, c.peer = ch.own.Control(number), ch.peer.Control(number)
 	c.out.w = lane.NewWriter(ch.pool, number)
 	c.marked.Store(0)
+	c.rx.waiter.asks, c.rx.waiter.asked = 0, false
 	c.in.r = lane.NewReader(ch.own, ch.peer, number)
 	for _, w := range []*atomic.Uint64{&c.own.Closed, &c.own.Shut, &c.own.Consent, &c.own.GoBack, &c.own.RxWaiters, &c.own.TxWaiters} {
 		w.Store(0)
@@ -175,7 +174,10 @@ func (c *Conn) leaveLane() {
 		return
 	}
 	ch.mu.Lock()
-	delete(ch.engaged, c)
+	if ch.engaged[c.lane] == c {
+		ch.engaged[c.lane] = nil
+		ch.many--
+	}
 	ch.mu.Unlock()
 	if c.post != 0 {
 		c.home.sentry.remove(c)
@@ -241,7 +243,8 @@ func (c *Conn) engage() {
 		c.stayLocked(reasonFiles)
 	default:
 		c.ch.mu.Lock()
-		c.ch.engaged[c] = struct{}{}
+		c.ch.engaged[c.lane] = c
+		c.ch.many++
 		c.ch.mu.Unlock()
 		c.own.RxWaiters.Store(awakeMask)
 		c.own.TxWaiters.Store(awakeMask)

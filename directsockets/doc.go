@@ -49,7 +49,7 @@
 // vain, not at all with one CPU or where the peer last ran on ours (spin.go).
 // Then it parks. Goroutines wake it, which sleep in the netpoller themselves:
 //
-//	watcher, of a channel      rung by the peer; looks at all lanes on which
+//	watcher, of a channel      rung by the peer; has it mark the lanes on which
 //	                           somebody sleeps (watch.go, with the proof that no
 //	                           wake-up is lost)
 //	sentry, of a process       an epoll set with the TCP sockets: ends, resets,

@@ -1,6 +1,7 @@
 package directsockets
 
 import (
+	"slices"
 	"time"
 )
 
@@ -31,12 +32,12 @@ func (ch *channel) watchNight() {
 // heed answers the peer on all connections that no call is using.
 func (ch *channel) heed() {
 	ch.mu.Lock()
-	all := make([]*Conn, 0, len(ch.engaged))
-	for c := range ch.engaged {
-		all = append(all, c)
-	}
+	all := slices.Clone(ch.engaged)
 	ch.mu.Unlock()
 	for _, c := range all {
+		if c == nil {
+			continue
+		}
 		// Who holds a lock is in a call, and looks by itself.
 		if c.rx.mu.TryLock() {
 			if c.engaged() {

@@ -121,11 +121,11 @@ func (c *Conn) sleepRx() {
 		return
 	}
 	s.lieDown(true)
-	c.ch.watch(&s.waiter, c)
+	c.ch.watchRx(c)
 	if !c.rxReady() && !c.rxStop() {
 		s.park()
 	}
-	c.ch.unwatch(&s.waiter, c)
+	c.ch.unwatchRx(c)
 	s.getUp()
 	s.yield()
 }

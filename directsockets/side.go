@@ -5,8 +5,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"exnet/directsockets/internal/lane"
 )
 
 // A side is one direction of a connection: the right to use it, and how its
@@ -155,10 +153,16 @@ func (s *side) expired() bool {
 	return limit != 0 && int64(time.Since(start)) >= limit
 }
 
-// A waiter is a side that sleeps on its lane; the channel's watcher looks at it.
+// A waiter is a side that sleeps on its lane; the channel's watcher wakes it.
+// Guarded by channel.mu, but for what is constant.
 type waiter struct {
-	ready func() bool // called with channel.mu
-	side  *side
-	mask  func(*lane.Control) *atomic.Uint64
-	at    int // in channel.waiting, guarded by channel.mu
+	ready  func() bool // called with channel.mu
+	side   *side
+	asleep bool
+
+	at int // a writer's place in channel.waiting
+
+	// A reader's.
+	asks  uint64 // how often it asked for a mark; written by its goroutine
+	asked bool   // the last of these has not been seen
 }

@@ -126,11 +126,11 @@ func (c *Conn) sleepTx() {
 		return
 	}
 	s.lieDown(true)
-	c.ch.watch(&s.waiter, c)
+	c.ch.watchTx(c)
 	if !c.txReady() && !c.txStop() {
 		s.park()
 	}
-	c.ch.unwatch(&s.waiter, c)
+	c.ch.unwatchTx(c)
 	s.getUp()
 	s.yield()
 }

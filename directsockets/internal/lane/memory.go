@@ -144,23 +144,3 @@ func (m *Memory) Asleep(w int) uint64 {
 	}
 	return 0
 }
-
-// The parts of RxWaiters above the bits of those that are rung.
-const (
-	markShift, markMask = 8, Waiters - 1
-	askedShift          = 16
-)
-
-// Asked is how often the owner of a word RxWaiters has asked for a mark.
-func Asked(word uint64) uint64 { return word >> askedShift }
-
-// Mark tells the waiter of the peer that word, its RxWaiters, names which lane has
-// something new. Who has posted, and finds that the peer has asked once more than
-// at the last mark on the lane, makes one.
-func (m *Memory) Mark(lane uint32, word uint64) {
-	h, w := m.Head(), word>>markShift&markMask
-	bits, bit := &h.mark[w][lane/64], uint64(1)<<(lane%64)
-	for was := bits.Load(); !bits.CompareAndSwap(was, was^bit); was = bits.Load() {
-	}
-	h.marked[w].count.Add(1)
-}

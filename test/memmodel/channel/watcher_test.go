@@ -8,55 +8,63 @@ import (
 )
 
 const (
-	listFirst = "sleeper: in the list, then looks"
-	maskFirst = "sleeper: its bit is in the mask, then looks"
-	maskFence = "sleeper: fence between the mask and the second look"
-	wholeList = "watcher: the second look is at all of the list"
+	listFirst  = "sleeper: is asleep for the watcher, then looks"
+	maskFirst  = "sleeper: its bit and its request are in the mask, then looks"
+	maskFence  = "sleeper: fence between the mask and the second look"
+	askAgain   = "sleeper: asks again after a mark was seen"
+	markedBell = "peer: fence between the mark and reading the epoch"
+	markSeen   = "watcher: a mark was seen, also of who is awake"
 )
 
-// watcher is how Go programs sleep (directsockets/watch.go): one goroutine, the watcher, has the channel's waiter and looks
-// for all calls that sleep. A call looks at its own lane only, and says in a mask that somebody sleeps on it.
+// watcher is how Go programs sleep (directsockets/watch.go): one goroutine, the watcher, has the channel's waiter and sleeps
+// for all calls that read. A call looks at its own lane only; it says in a mask that somebody sleeps on it, and asks for a
+// mark, unless the last that it asked for has not been seen. The watcher looks at marks only.
 //
-//	sleeper                    watcher                    peer
-//	  into the list              look at all of the list    post
-//	  bit in the mask, fence     a new odd epoch, fence     fence
-//	  look again: nothing        look again: nothing        mask, then epoch:
-//	  sleep                      sleep on the doorbell      odd and not rung: ring
+//	sleeper                        watcher                    peer
+//	  asleep, asked                look at the marks          post
+//	  bit and request in the       new odd epoch, fence       fence
+//	  mask, fence                  look again: none           mask: asked once more: mark, count it, fence
+//	  look again: nothing          sleep on the doorbell      epoch: odd and not rung, and the bit: ring
+//	  sleep
 //
-// The list has a lock, so its changes are whole and full fences; who takes a sleeper off the list wakes it. A wake-up that
-// comes late makes one later sleep short.
+// Asleep and asked are guarded by a lock, of which each section changes both: 0 is neither, so they are one word here. A
+// wake-up that comes late makes one later sleep short.
 func watcher(lanes, messages int) *Model {
+	const asked, asleep = 2, 3 // of state: asked and awake, asked and asleep
 	m := New(fmt.Sprintf("watcher: %d lanes, %d messages each", lanes, messages))
 	epoch, bell := m.Word("epoch", 0), m.Event("bell")
 	ended, over := m.Word("ended", 0), m.Word("over", 0)
-	rings, masks, listed, places := make([]Array, lanes), make([]Word, lanes), make([]Word, lanes), make([]Word, lanes)
+	count := m.Word("marks made", 0)
+	rings, masks, states, marks := make([]Array, lanes), make([]Word, lanes), make([]Word, lanes), make([]Word, lanes)
 	naps := make([]Event, lanes)
 	for i := range lanes {
 		rings[i], naps[i] = m.Array(fmt.Sprintf("ring%d", i), messages), m.Event(fmt.Sprintf("nap%d", i))
-		masks[i], listed[i] = m.Word(fmt.Sprintf("mask%d", i), 0), m.Word(fmt.Sprintf("listed%d", i), 0)
-		places[i] = m.Word(fmt.Sprintf("place%d", i), 0) // where the reader of a sleeper is
+		masks[i], states[i] = m.Word(fmt.Sprintf("mask%d", i), 0), m.Word(fmt.Sprintf("state%d", i), 0) // mask: bit 0, and requests
+		marks[i] = m.Word(fmt.Sprintf("mark%d", i), 0)
 	}
 
 	for i := range lanes {
 		p := m.Process(fmt.Sprintf("sleeper%d", i))
-		taken, status, old := p.Var("taken"), p.Var("status"), p.Var("old")
+		taken, status, old, asks := p.Var("taken"), p.Var("status"), p.Var("old"), p.Var("asks")
 		look := LoadAcquire(status, At(rings[i], taken))
-		list := Exchange(old, listed[i], 1)
-		mask := Store(masks[i], 1)
+		list := Exchange(old, states[i], asleep)
+		ask := Rule(askAgain,
+			If(Eq(old, 0), Set(asks, Add(asks, 1))),
+			If(Eq(asks, 0), Set(asks, 1)))
+		mask := Store(masks[i], Add(Add(asks, asks), 1))
 		again := Rule("sleeper"+secondLook, look)
 		p.Does(
 			While(Lt(taken, messages),
 				look,
 				If(Eq(status, 1), Set(taken, Add(taken, 1))).Else(
-					Store(places[i], taken),
 					Rule(listFirst,
-						Seq(list, Rule(maskFirst,
+						Seq(list, ask, Rule(maskFirst,
 							Seq(mask, Rule(maskFence, Fence()), again),
 							again, mask, Fence())),
-						mask, Fence(), again, list),
+						mask, Fence(), again, list, ask),
 					If(Eq(status, 0), Wait(naps[i])),
-					Store(masks[i], 0), Fence(),
-					Exchange(old, listed[i], 0),
+					Store(masks[i], Add(asks, asks)), Fence(),
+					CompareAndSwap(old, states[i], asleep, asked),
 				),
 			),
 			// The last one ends the channel.
@@ -67,47 +75,57 @@ func watcher(lanes, messages int) *Model {
 
 	w := m.Process("watcher")
 	{
-		on, place, status, old := w.Var("on"), w.Var("place"), w.Var("status"), w.Var("old")
+		made, seen, bit, old := w.Var("made"), w.Var("seen"), w.Var("bit"), w.Var("old")
 		found, end := w.Var("found"), w.Var("end")
-		var looks []Stmt
+		wake := func(i int) Stmt {
+			return Seq(
+				Rule(markSeen,
+					Exchange(old, states[i], 0),
+					CompareAndSwap(old, states[i], asleep, 0), If(Ne(old, 0), Set(old, asleep))),
+				If(Eq(old, asleep), Ring(naps[i]), Set(found, 1)))
+		}
+		var changed, all []Stmt
 		for i := range lanes {
-			looks = append(looks,
-				LoadAcquire(on, listed[i]),
-				If(Eq(on, 1),
-					LoadAcquire(place, places[i]),
-					LoadAcquire(status, At(rings[i], place)),
-					If(Eq(status, 1),
-						Exchange(old, listed[i], 0),
-						If(Eq(old, 1), Ring(naps[i]), Set(found, 1)),
-					),
-				))
+			was := w.Var(fmt.Sprintf("was%d", i))
+			changed = append(changed,
+				LoadAcquire(bit, marks[i]),
+				If(Ne(bit, was), Set(was, bit), Set(seen, Add(seen, 1)), wake(i)))
+			all = append(all, wake(i))
 		}
-		scan := Seq(Set(found, 0), Seq(looks...), LoadAcquire(end, over))
-		again := scan
-		if lanes > 1 {
-			again = Seq(Set(found, 0), Seq(looks[:2]...), Rule(wholeList, Seq(looks[2:]...)), LoadAcquire(end, over))
-		}
+		scan := Seq(
+			Set(found, 0),
+			LoadAcquire(made, count),
+			If(Ne(made, seen),
+				Seq(changed...),
+				If(Lt(seen, made), Set(seen, made), Seq(all...))),
+			LoadAcquire(end, over))
 		s := newSleeper("watcher", w, epoch, edges, bell)
 		w.Does(While(Eq(end, 0),
 			scan,
-			If(And(Eq(found, 0), Eq(end, 0)), s.sleep(again, And(Eq(found, 0), Eq(end, 0)))),
+			If(And(Eq(found, 0), Eq(end, 0)), s.sleep(scan, And(Eq(found, 0), Eq(end, 0)))),
 		))
 	}
 
 	peer := m.Process("peer")
 	{
 		r := newRinger("peer", peer, epoch, bell)
-		bit := peer.Var("bit")
+		mask, made := peer.Var("mask"), peer.Var("made")
 		var posts []Stmt
 		for i := range lanes {
+			marked, bit := peer.Var(fmt.Sprintf("marked%d", i)), peer.Var(fmt.Sprintf("bit%d", i))
+			mark := Seq(Set(bit, Sub(1, bit)), StoreRelease(marks[i], bit), Set(made, Add(made, 1)), StoreRelease(count, made),
+				Rule(markedBell, Fence()))
 			for k := range messages {
 				what := StoreRelease(At(rings[i], k), 1)
-				ask := Seq(Load(bit, masks[i]), Load(r.seen, epoch)) // in the other order it would hold as well
+				ask := Seq(
+					Load(mask, masks[i]),
+					If(Ne(Div(mask, 2), marked), Set(marked, Div(mask, 2)), mark),
+					Load(r.seen, epoch))
 				posts = append(posts,
 					Rule("peer"+publishFirst,
 						Seq(what, Rule("peer"+publishFence, Fence()), ask),
 						ask, what),
-					If(Eq(bit, 1), r.ring()))
+					If(Odd(mask), r.ring()))
 			}
 		}
 		peer.Does(posts...)
@@ -129,7 +147,9 @@ func TestWatcherNeedsItsRules(t *testing.T) {
 		{listFirst, SC, lost},
 		{maskFirst, SC, lost},
 		{maskFence, TSO, lost},
-		{wholeList, SC, lost},
+		{askAgain, SC, lost},
+		{markSeen, SC, lost},
+		{markedBell, TSO, lost},
 		{"sleeper" + secondLook, SC, lost},
 		{"watcher" + secondLook, SC, lost},
 		{"watcher" + epochFence, TSO, lost},

@@ -1,0 +1,118 @@
+package directsockets
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"exnet/directsockets/internal/lane"
+)
+
+// asleepIn starts a call that reads one byte, and waits until it sleeps on the lane.
+func asleepIn(t *testing.T, c *Conn) (result chan byte) {
+	t.Helper()
+	result = make(chan byte, 1)
+	go func() {
+		var b [1]byte
+		if _, err := c.Read(b[:]); err != nil {
+			t.Error(err)
+		}
+		result <- b[0]
+	}()
+	awaitNap(t, c)
+	return result
+}
+
+func awaitNap(t *testing.T, c *Conn) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		c.ch.mu.Lock()
+		asleep := c.rx.waiter.asleep
+		c.ch.mu.Unlock()
+		if asleep {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("the reader does not sleep")
+		}
+	}
+}
+
+// Lanes on which nothing happens are not looked at, however many.
+func TestQuietLanesCostNothing(t *testing.T) {
+	const quiet, rounds = 20, 2000
+	dir := fabric(t)
+	var looks atomic.Int64
+	var sleepers []chan byte
+	var writers []*Conn
+	for range quiet {
+		a, b := pipe(t, Options{Fabric: dir})
+		warm(t, a, b)
+		sleepers, writers = append(sleepers, asleepIn(t, a)), append(writers, b)
+		a.ch.mu.Lock()
+		ready := a.rx.waiter.ready
+		a.rx.waiter.ready = func() bool { looks.Add(1); return ready() }
+		a.ch.mu.Unlock()
+	}
+	a, b := pipe(t, Options{Fabric: dir})
+	warm(t, a, b)
+	if b.ch != writers[0].ch {
+		t.Fatal("the connections do not share a channel")
+	}
+	for range rounds {
+		write(t, a, "ping")
+		read(t, b, "ping")
+		write(t, b, "pong")
+		read(t, a, "pong")
+	}
+	if n := looks.Load(); n > quiet { // one each for what woke them once more
+		t.Errorf("%d looks at %d quiet lanes", n, quiet)
+	}
+	for i, w := range writers {
+		write(t, w, string(rune('a'+i)))
+		if got := <-sleepers[i]; got != byte('a'+i) {
+			t.Errorf("connection %d: %q", i, got)
+		}
+	}
+}
+
+// Marks that say nothing true, or cancel each other, cost no wake-up.
+func TestStrangeMarks(t *testing.T) {
+	a, b := upgraded(t)
+	got := asleepIn(t, a)
+	number, peer := a.lane, b.ch // whose file has the marks for a
+	for what, strange := range map[string]func(){
+		"a mark of nothing":         func() { peer.own.Mark(number, lane.Ask(ourWaiter, 1)) },
+		"two that cancel":           func() { peer.own.Mark(number, lane.Ask(ourWaiter, 1)); peer.own.Mark(number, lane.Ask(ourWaiter, 1)) },
+		"lanes that nobody has":     func() { peer.own.Mark(number^2, lane.Ask(ourWaiter, 1)); peer.own.Mark(4095, lane.Ask(ourWaiter, 1)) },
+		"one for the other waiter":  func() { peer.own.Mark(number, lane.Ask(nightWaiter, 1)) },
+		"all lanes, and then again": func() { markAll(peer); markAll(peer) },
+	} {
+		strange()
+		ringBell(peer.bells[ourWaiter])
+		time.Sleep(5 * time.Millisecond) // it may sleep again by then, or not
+		write(t, b, "x")
+		select {
+		case <-got:
+		case <-time.After(10 * time.Second):
+			t.Fatalf("%s: not woken", what)
+		}
+		got = asleepIn(t, a)
+	}
+	// One that says something true, and is cancelled before the watcher looks.
+	a.ch.mu.Lock()
+	peer.own.Mark(number, lane.Ask(ourWaiter, 1))
+	write(t, b, "x")
+	a.ch.mu.Unlock()
+	select {
+	case <-got:
+	case <-time.After(10 * time.Second):
+		t.Fatal("a true mark that was cancelled: not woken")
+	}
+}
+
+func markAll(ch *channel) {
+	for number := range uint32(4096) {
+		ch.own.Mark(number, lane.Ask(ourWaiter, 1))
+	}
+}
