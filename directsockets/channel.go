@@ -57,9 +57,8 @@ type channel struct {
 	rung [lane.Waiters]atomic.Uint64
 
 	mu      sync.Mutex // guards what follows
-	waiting []*waiter  // writers
-	marks   lane.Marks // of readers
-	naps    uint       // how often somebody slept
+	waiting []*Conn    // whose writers sleep
+	marks   lane.Marks // for readers that sleep
 	engaged []*Conn    // by lane; nobody before HELLO
 	many    int        // of these
 }

@@ -53,6 +53,8 @@ type Conn struct {
 	rx, tx side
 	in     inbound
 	out    outbound
+	wish   wish // of who reads, for a mark
+	at     int  // in channel.waiting, of who writes; guarded by channel.mu
 
 	post int32         // at the sentry, while engaged
 	hint atomic.Bool   // the kernel may have something to say of the socket
@@ -69,9 +71,7 @@ func newConn(tcp *net.TCPConn, active bool, o Options) *Conn {
 	c.raw, _ = tcp.SyscallConn() // fails for a nil connection only
 	c.linger.Store(-1)
 	c.rx.set, c.tx.set = tcp.SetReadDeadline, tcp.SetWriteDeadline
-	c.rx.waiter = waiter{side: &c.rx, ready: c.rxReady}
-	c.tx.waiter = waiter{side: &c.tx, ready: c.txReady}
-	c.rx.bell, c.tx.bell = make(chan struct{}, 1), make(chan struct{}, 1)
+	c.rx.nap.bell, c.tx.nap.bell = make(chan struct{}, 1), make(chan struct{}, 1)
 	local, remote := tcp.LocalAddr().(*net.TCPAddr), tcp.RemoteAddr().(*net.TCPAddr)
 	c.tuple = tuple{plain(local.AddrPort()), plain(remote.AddrPort())}
 	c.shown = show(c, o.Fabric)
@@ -158,7 +158,8 @@ func (c *Conn) takeLane(ch *channel, number, generation uint32) {
 	c.own, c.peer = ch.own.Control(number), ch.peer.Control(number)
 	c.out.w = lane.NewWriter(ch.pool, number)
 	c.marked.Store(0)
-	c.rx.waiter.asks, c.rx.waiter.asked = 0, false
+	c.wish.state.Store(wishNone)
+	c.wish.asks = 0
 	c.in.r = lane.NewReader(ch.own, ch.peer, number)
 	for _, w := range []*atomic.Uint64{&c.own.Closed, &c.own.Shut, &c.own.Consent, &c.own.GoBack, &c.own.RxWaiters, &c.own.TxWaiters} {
 		w.Store(0)

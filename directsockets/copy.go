@@ -72,13 +72,13 @@ func (c *Conn) sendFile(f *os.File, limit int64) (done int64, err error) {
 	defer c.tx.mu.Unlock()
 	for !c.engaged() {
 		c.count()
-		c.tx.lieDown(false)
+		c.tx.enter()
 		if c.closing.Load() {
-			c.tx.getUp()
+			c.tx.leave()
 			return done, net.ErrClosed
 		}
 		if c.tx.wanted.Load() > 0 {
-			c.tx.getUp()
+			c.tx.leave()
 			c.tx.yield()
 			continue
 		}
@@ -106,7 +106,7 @@ func (c *Conn) sendFile(f *os.File, limit int64) (done int64, err error) {
 				return true
 			})
 		})
-		rung := c.tx.getUp()
+		rung := c.tx.leave()
 		c.tx.yield()
 		switch {
 		case gone != nil:

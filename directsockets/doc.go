@@ -63,7 +63,7 @@
 //
 // rx.mu and tx.mu belong to the call that reads or writes, asleep too, and are
 // handed over to who needs them (side.go has the order of all locks). Lane memory
-// is used with one of them held, or by the watcher for a call that sleeps; it is
+// is used with one of them held, or by the watcher for a writer that sleeps; it is
 // unmapped when its channel has ended and no connection has a lane on it.
 //
 // What comes from the peer's memory and messages is checked (internal/lane,

@@ -66,19 +66,19 @@ func (c *Conn) Read(b []byte) (int, error) {
 // may be engaged by now.
 func (c *Conn) readNative(b []byte) (int, error) {
 	c.count()
-	c.rx.lieDown(false)
+	c.rx.enter()
 	if c.closing.Load() {
-		c.rx.getUp()
+		c.rx.leave()
 		return 0, c.opError("read", net.ErrClosed)
 	}
 	if c.rx.wanted.Load() > 0 {
-		c.rx.getUp()
+		c.rx.leave()
 		c.rx.yield()
 		return 0, errAgain
 	}
 	n, err := c.tcp.Read(b)
 	c.tcpRx.Add(uint64(max(n, 0)))
-	rung := c.rx.getUp()
+	rung := c.rx.leave()
 	c.rx.yield()
 	if rung && n == 0 && errors.Is(err, os.ErrDeadlineExceeded) && !c.rx.expired() {
 		return 0, errAgain
@@ -120,20 +120,19 @@ func (c *Conn) sleepRx() {
 	if c.in.mode == onLane && s.spin.look(c.ch, c.rxReady, c.rxStop) {
 		return
 	}
-	s.lieDown(true)
+	s.nap.begin()
 	c.ch.watchRx(c)
 	if !c.rxReady() && !c.rxStop() {
 		s.park()
 	}
 	c.ch.unwatchRx(c)
-	s.getUp()
+	s.nap.end()
 	s.yield()
 }
 
 func (c *Conn) rxStop() bool { return c.rx.wanted.Load() > 0 || c.closing.Load() }
 
-// rxReady says that a read may get on. It is called by the holder of rx.mu and,
-// while that sleeps, by the watcher.
+// rxReady says that a read may get on. It is called by the holder of rx.mu.
 func (c *Conn) rxReady() bool {
 	in := &c.in
 	return !in.pending && !in.frozen && in.r.Posted() || c.hint.Load() || c.dead.Load() ||

@@ -16,27 +16,24 @@ import (
 //
 // Before it is engaged, it sleeps in the netpoller inside a call of package net,
 // and who needs it wakes it by a deadline that is over; then it sets that of the
-// program again. Once engaged it sleeps on bell, which the channel's watcher rings
-// for news of the lane, the sentry for news of the socket, and who needs mu.
+// program again. Once engaged it takes naps, from which the channel's watcher wakes
+// it for news of the lane, the sentry for news of the socket, and who needs mu.
 //
-// Lock order: rx.mu, tx.mu, rendezvous.mu, channel.mu, side.nap.
+// Lock order: rx.mu, tx.mu, rendezvous.mu, channel.mu, side.net.
 type side struct {
 	mu     sync.Mutex
 	wanted atomic.Int32
 	limit  atomic.Int64 // the program's deadline, since start; 0: none
 
-	nap    sync.Mutex // guards what follows
+	net    sync.Mutex // guards what follows
 	set    func(time.Time) error
 	until  time.Time // the deadline as a time
-	asleep bool
-	parked bool // asleep on bell
-	rung   bool // by wake, in this sleep
+	inside bool      // asleep in a call of package net, or about to
+	rung   bool      // by wake, in this call
 
-	bell  chan struct{}
+	nap   nap
 	timer *time.Timer
-
-	waiter waiter
-	spin   spin
+	spin  spin
 }
 
 // over is a deadline that has passed; start has a monotonic reading.
@@ -62,87 +59,72 @@ func (s *side) yield() {
 	s.mu.Lock()
 }
 
-// lieDown says that the holder of mu is about to sleep, on bell if parked. It
-// looks again after it: whoever changed something before looked in vain for a
-// sleeper.
-func (s *side) lieDown(parked bool) {
-	s.nap.Lock()
-	s.asleep, s.parked = true, parked
-	s.nap.Unlock()
+// enter says that the holder of mu is about to sleep inside package net. It looks
+// again after it: whoever changed something before looked in vain for a sleeper.
+func (s *side) enter() {
+	s.net.Lock()
+	s.inside = true
+	s.net.Unlock()
 }
 
-// park sleeps on bell, no longer than up to the deadline.
+// leave is the end of that. It says whether wake has ended it.
+func (s *side) leave() (rung bool) {
+	s.net.Lock()
+	defer s.net.Unlock()
+	s.inside = false
+	if rung = s.rung; rung {
+		s.rung = false
+		s.set(s.until)
+	}
+	return rung
+}
+
+// park waits in a nap, no longer than up to the deadline. One that is set now wakes.
 func (s *side) park() {
-	s.nap.Lock()
-	until := s.until
-	s.nap.Unlock()
-	if until.IsZero() {
-		<-s.bell
+	if s.limit.Load() == 0 {
+		<-s.nap.bell
+		s.nap.heard = true
 		return
 	}
+	s.net.Lock()
+	left := time.Until(s.until)
+	s.net.Unlock()
 	if s.timer == nil {
-		s.timer = time.NewTimer(time.Until(until))
+		s.timer = time.NewTimer(left)
 	} else {
-		s.timer.Reset(time.Until(until))
+		s.timer.Reset(left)
 	}
 	select {
-	case <-s.bell:
+	case <-s.nap.bell:
+		s.nap.heard = true
 	case <-s.timer.C:
 	}
 	s.timer.Stop()
 }
 
-// getUp is the end of a sleep. It says whether wake has ended it.
-func (s *side) getUp() (rung bool) {
-	s.nap.Lock()
-	defer s.nap.Unlock()
-	s.asleep = false
-	if rung = s.rung; rung {
-		s.rung = false
-		if !s.parked {
-			s.set(s.until)
-			return rung
-		}
-		select {
-		case <-s.bell:
-		default: // park has taken it
-		}
-	}
-	return rung
-}
-
 // wake ends the sleep of the holder, if it sleeps or is about to.
 func (s *side) wake() {
-	s.nap.Lock()
-	defer s.nap.Unlock()
-	s.wakeLocked()
-}
-
-func (s *side) wakeLocked() {
-	if !s.asleep || s.rung {
-		return
-	}
-	s.rung = true
-	if s.parked {
-		s.bell <- struct{}{} // empty: one for each sleep
-	} else {
+	s.nap.wake()
+	s.net.Lock()
+	defer s.net.Unlock()
+	if s.inside && !s.rung {
+		s.rung = true
 		s.set(over)
 	}
 }
 
 // setDeadline sets that of the program.
 func (s *side) setDeadline(t time.Time) error {
-	s.nap.Lock()
-	defer s.nap.Unlock()
+	s.net.Lock()
+	defer s.net.Unlock()
 	s.until = t
 	s.limit.Store(0)
 	if !t.IsZero() {
 		s.limit.Store(max(int64(t.Sub(start)), 1))
 	}
-	if s.asleep && s.parked {
-		s.wakeLocked() // to sleep up to the new one
-	} else if s.rung {
-		return nil // the sleeper sets it when it is up
+	s.nap.wake() // to sleep up to the new one
+	if s.rung {
+		return nil // who sleeps sets it when it is up
 	}
 	return s.set(t)
 }
@@ -151,18 +133,4 @@ func (s *side) setDeadline(t time.Time) error {
 func (s *side) expired() bool {
 	limit := s.limit.Load()
 	return limit != 0 && int64(time.Since(start)) >= limit
-}
-
-// A waiter is a side that sleeps on its lane; the channel's watcher wakes it.
-// Guarded by channel.mu, but for what is constant.
-type waiter struct {
-	ready  func() bool // called with channel.mu
-	side   *side
-	asleep bool
-
-	at int // a writer's place in channel.waiting
-
-	// A reader's.
-	asks  uint64 // how often it asked for a mark; written by its goroutine
-	asked bool   // the last of these has not been seen
 }

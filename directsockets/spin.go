@@ -50,7 +50,11 @@ func (s *spin) look(ch *channel, ready, stop func() bool) bool {
 		return false
 	}
 	defer spinners.Add(-1)
-	if spinners.Add(1) >= procs.Load() || s.failed > 0 && ch.near() {
+	if spinners.Add(1) >= procs.Load() {
+		return false
+	}
+	if s.failed > 0 && ch.near() {
+		s.vain()
 		return false
 	}
 	var end time.Time
@@ -71,9 +75,13 @@ func (s *spin) look(ch *channel, ready, stop func() bool) bool {
 		runtime.Gosched()
 	}
 	procs.Store(int32(runtime.GOMAXPROCS(0))) // which takes a lock of the scheduler
+	s.vain()
+	return false
+}
+
+func (s *spin) vain() {
 	s.halved++
 	s.failed++
-	return false
 }
 
 // scarce says that less than two CPUs are ours: the peer could not run while we

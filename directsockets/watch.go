@@ -2,6 +2,7 @@ package directsockets
 
 import (
 	"runtime"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -44,9 +45,14 @@ import (
 // goroutine that can run has run, so under load the next find is near.
 const calm = 4
 
+// armsToTell are between two times that the watcher says where it runs: a system call
+// that is short.
+const armsToTell = 8
+
 func (ch *channel) watchBell() {
 	defer ch.release()
 	rings := 0 // since the last that brought something
+	arms := 0
 	ch.bell.raw.Read(func(uintptr) bool {
 		if rings++; rings > ch.mostRings() {
 			ch.home.mu.Lock()
@@ -57,6 +63,9 @@ func (ch *channel) watchBell() {
 			if ch.scan() {
 				vain, rings = 0, 0
 			} else if vain++; vain >= calm {
+				if arms++; arms%armsToTell == 0 {
+					ch.ran() // or the peer does not spin for where we were long ago
+				}
 				ch.own.Arm(ourWaiter)
 				if !ch.scan() {
 					return false
@@ -89,6 +98,29 @@ const (
 	asleepMask  = awakeMask | 1<<ourWaiter
 )
 
+// A wish is what the reader of a connection wants of the watcher. The reader goes from
+// any state to wishAsleep, the watcher from any to wishNone when it sees a mark, and a
+// reader that gets up by itself from wishAsleep to wishAwake. Each is one exchange: it
+// takes no lock that a thousand others want.
+type wish struct {
+	state atomic.Uint32
+	asks  uint64 // how often a mark was asked for; the reader's
+}
+
+const (
+	wishNone   = 0 // no mark is to come
+	wishAwake  = 1 // one is, and nobody sleeps
+	wishAsleep = 2
+)
+
+// grant wakes the reader of c, if it sleeps; it asks anew when it sleeps again.
+func (c *Conn) grant() (woken bool) {
+	if woken = c.wish.state.Swap(wishNone) == wishAsleep; woken {
+		c.rx.nap.wake()
+	}
+	return woken
+}
+
 // scan wakes those who are ready, and says whether there are any.
 func (ch *channel) scan() (found bool) {
 	ch.mu.Lock()
@@ -97,22 +129,16 @@ func (ch *channel) scan() (found bool) {
 		return false
 	}
 	if ch.marks.Gather(func(number uint32) {
-		if int(number) >= len(ch.engaged) || ch.engaged[number] == nil {
-			return
-		}
-		w := &ch.engaged[number].rx.waiter
-		w.asked = false // who sleeps asks again
-		if w.asleep {
-			found = found || w.ready() // who is not has been told of what he had seen
-			ch.wakeLocked(w)
+		if int(number) < len(ch.engaged) && ch.engaged[number] != nil && ch.engaged[number].grant() {
+			found = true
 		}
 	}) {
-		found = ch.wakeAllLocked() || found
+		ch.wakeAllLocked() // a peer may lie about it: nothing is found
 	}
 	for i := 0; i < len(ch.waiting); {
-		if w := ch.waiting[i]; w.ready() {
-			ch.dropLocked(w)
-			ch.wakeLocked(w)
+		if c := ch.waiting[i]; c.txReady() {
+			ch.dropLocked(c)
+			c.tx.nap.wake()
 			found = true
 		} else {
 			i++
@@ -121,98 +147,59 @@ func (ch *channel) scan() (found bool) {
 	return found
 }
 
-func (ch *channel) wakeLocked(w *waiter) {
-	w.asleep = false
-	w.side.wake()
-}
-
-// wakeAllLocked has all look for themselves, and says whether any was ready.
-func (ch *channel) wakeAllLocked() (found bool) {
+// wakeAllLocked has all look for themselves.
+func (ch *channel) wakeAllLocked() {
 	for _, c := range ch.engaged {
-		if c == nil {
-			continue
-		}
-		w := &c.rx.waiter
-		w.asked = false
-		if w.asleep {
-			found = found || w.ready()
-			ch.wakeLocked(w)
+		if c != nil {
+			c.grant()
 		}
 	}
 	for len(ch.waiting) > 0 {
-		w := ch.waiting[0]
-		found = found || w.ready()
-		ch.dropLocked(w)
-		ch.wakeLocked(w)
+		c := ch.waiting[0]
+		ch.dropLocked(c)
+		c.tx.nap.wake()
 	}
-	return found
 }
-
-// napsToTell are between two times that a sleeper says where it runs: a system call
-// that is short, but not beside a thousand of sleepers.
-const napsToTell = 8
 
 // watchRx has the watcher wake the reader of c from now on; it looks again before it
 // sleeps.
 func (ch *channel) watchRx(c *Conn) {
-	w := &c.rx.waiter
-	ch.mu.Lock()
-	w.asleep = true
-	if !w.asked {
-		w.asked = true
-		w.asks++
+	if c.wish.state.Swap(wishAsleep) == wishNone {
+		c.wish.asks++
 	}
-	word := asleepMask | lane.Ask(ourWaiter, w.asks)
-	tell := ch.napLocked()
-	ch.mu.Unlock()
-	if tell {
-		ch.ran() // or the peer does not spin for where we were long ago
-	}
-	c.own.RxWaiters.Store(word) // and a fence: sync/atomic
+	c.own.RxWaiters.Store(asleepMask | lane.Ask(ourWaiter, c.wish.asks)) // and a fence: sync/atomic
 }
 
 func (ch *channel) unwatchRx(c *Conn) {
-	w := &c.rx.waiter
-	c.own.RxWaiters.Store(awakeMask | lane.Ask(ourWaiter, w.asks))
-	ch.mu.Lock()
-	w.asleep = false
-	ch.mu.Unlock()
+	c.own.RxWaiters.Store(awakeMask | lane.Ask(ourWaiter, c.wish.asks))
+	if c.wish.state.Load() == wishAsleep {
+		c.wish.state.CompareAndSwap(wishAsleep, wishAwake)
+	}
 }
 
 // watchTx is watchRx for the writer.
 func (ch *channel) watchTx(c *Conn) {
-	w := &c.tx.waiter
 	ch.mu.Lock()
-	w.asleep, w.at = true, len(ch.waiting)
-	ch.waiting = append(ch.waiting, w)
-	tell := ch.napLocked()
+	c.at = len(ch.waiting)
+	ch.waiting = append(ch.waiting, c)
 	ch.mu.Unlock()
-	if tell {
-		ch.ran()
-	}
 	c.own.TxWaiters.Store(asleepMask)
 }
 
 func (ch *channel) unwatchTx(c *Conn) {
 	c.own.TxWaiters.Store(awakeMask)
 	ch.mu.Lock()
-	if w := &c.tx.waiter; w.asleep {
-		w.asleep = false
-		ch.dropLocked(w)
+	if c.at < len(ch.waiting) && ch.waiting[c.at] == c {
+		ch.dropLocked(c)
 	}
 	ch.mu.Unlock()
 }
 
-func (ch *channel) napLocked() (tell bool) {
-	ch.naps++
-	return ch.naps%napsToTell == 0
-}
-
 // dropLocked takes a writer that is there off the list.
-func (ch *channel) dropLocked(w *waiter) {
+func (ch *channel) dropLocked(c *Conn) {
 	last := len(ch.waiting) - 1
-	ch.waiting[w.at] = ch.waiting[last]
-	ch.waiting[w.at].at = w.at
+	ch.waiting[c.at] = ch.waiting[last]
+	ch.waiting[c.at].at = c.at
 	ch.waiting[last] = nil
 	ch.waiting = ch.waiting[:last]
 }

@@ -1,7 +1,6 @@
 package directsockets
 
 import (
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,38 +24,28 @@ func asleepIn(t *testing.T, c *Conn) (result chan byte) {
 
 func awaitNap(t *testing.T, c *Conn) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
-		c.ch.mu.Lock()
-		asleep := c.rx.waiter.asleep
-		c.ch.mu.Unlock()
-		if asleep {
-			return
-		}
+	for end := time.Now().Add(10 * time.Second); c.wish.state.Load() != wishAsleep; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the reader does not sleep")
 		}
 	}
 }
 
-// Lanes on which nothing happens are not looked at, however many.
+// Readers on lanes on which nothing happens are not woken, and nobody looks at them,
+// however many.
 func TestQuietLanesCostNothing(t *testing.T) {
 	const quiet, rounds = 20, 2000
 	dir := fabric(t)
-	var looks atomic.Int64
 	var sleepers []chan byte
-	var writers []*Conn
+	var readers, writers []*Conn
 	for range quiet {
 		a, b := pipe(t, Options{Fabric: dir})
 		warm(t, a, b)
-		sleepers, writers = append(sleepers, asleepIn(t, a)), append(writers, b)
-		a.ch.mu.Lock()
-		ready := a.rx.waiter.ready
-		a.rx.waiter.ready = func() bool { looks.Add(1); return ready() }
-		a.ch.mu.Unlock()
+		sleepers, readers, writers = append(sleepers, asleepIn(t, a)), append(readers, a), append(writers, b)
 	}
 	a, b := pipe(t, Options{Fabric: dir})
 	warm(t, a, b)
-	if b.ch != writers[0].ch {
+	if a.ch != readers[0].ch && b.ch != readers[0].ch {
 		t.Fatal("the connections do not share a channel")
 	}
 	for range rounds {
@@ -65,13 +54,25 @@ func TestQuietLanesCostNothing(t *testing.T) {
 		write(t, b, "pong")
 		read(t, a, "pong")
 	}
-	if n := looks.Load(); n > quiet { // one each for what woke them once more
-		t.Errorf("%d looks at %d quiet lanes", n, quiet)
+	for i, c := range readers {
+		if c.wish.state.Load() != wishAsleep {
+			t.Errorf("connection %d was woken for nothing", i)
+		}
 	}
+	a.ch.mu.Lock()
+	if n := len(a.ch.waiting); n > 0 {
+		t.Errorf("the watcher looks at %d", n)
+	}
+	a.ch.mu.Unlock()
 	for i, w := range writers {
 		write(t, w, string(rune('a'+i)))
 		if got := <-sleepers[i]; got != byte('a'+i) {
 			t.Errorf("connection %d: %q", i, got)
+		}
+	}
+	for _, c := range readers {
+		if c.wish.asks > 100 { // those of warm, and one
+			t.Errorf("%d requests for a mark", c.wish.asks)
 		}
 	}
 }

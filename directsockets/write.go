@@ -67,19 +67,19 @@ func (c *Conn) Write(b []byte) (int, error) {
 // may be engaged by now.
 func (c *Conn) writeNative(b []byte) (int, error) {
 	c.count()
-	c.tx.lieDown(false)
+	c.tx.enter()
 	if c.closing.Load() { // Close has said on the lane how many bytes there are
-		c.tx.getUp()
+		c.tx.leave()
 		return 0, c.opError("write", net.ErrClosed)
 	}
 	if c.tx.wanted.Load() > 0 {
-		c.tx.getUp()
+		c.tx.leave()
 		c.tx.yield()
 		return 0, errAgain
 	}
 	n, err := c.tcp.Write(b)
 	c.tcpTx.Add(uint64(max(n, 0)))
-	rung := c.tx.getUp()
+	rung := c.tx.leave()
 	c.tx.yield()
 	if rung && errors.Is(err, os.ErrDeadlineExceeded) && !c.tx.expired() {
 		return n, errAgain
@@ -125,13 +125,13 @@ func (c *Conn) sleepTx() {
 	if c.out.mode.Load() == onLane && s.spin.look(c.ch, c.txReady, c.txStop) {
 		return
 	}
-	s.lieDown(true)
+	s.nap.begin()
 	c.ch.watchTx(c)
 	if !c.txReady() && !c.txStop() {
 		s.park()
 	}
 	c.ch.unwatchTx(c)
-	s.getUp()
+	s.nap.end()
 	s.yield()
 }
 
