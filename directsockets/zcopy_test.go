@@ -6,9 +6,12 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // advertising are two connections on their lanes, where writes above 64 KiB are
@@ -40,8 +43,13 @@ func noise(n int, seed byte) []byte {
 }
 
 // awaitAdvert waits until a's write sleeps with its advert out, or has it no more.
-func awaitAdvert(a *Conn, want bool) {
+func awaitAdvert(t *testing.T, a *Conn, want bool) {
+	t.Helper()
+	end := time.Now().Add(10 * time.Second)
 	for out := !want; out != want; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("an advert is out: %v", out)
+		}
 		a.tx.take()
 		out = a.out.lent != nil
 		a.tx.mu.Unlock()
@@ -96,7 +104,7 @@ func TestZCopyCancel(t *testing.T) {
 				clear(lent)
 				done <- result{n, err}
 			}()
-			awaitAdvert(a, true)
+			awaitAdvert(t, a, true)
 			got := make([]byte, 200<<10)
 			if _, err := io.ReadFull(b, got); err != nil {
 				t.Fatal(err)
@@ -116,34 +124,79 @@ func TestZCopyCancel(t *testing.T) {
 	}
 }
 
-// A reader that may not copy, or whose calls are small, gets the bytes by the window.
+// A reader that may not copy, or cannot, or whose calls are small, gets all bytes by
+// the window; an advert that is out is withdrawn.
 func TestZCopyRefused(t *testing.T) {
-	for name, refuse := range map[string]func(b *Conn){
-		"not permitted": func(b *Conn) { b.ch.zcopy.Store(zcopyImpossible) },
-		"small reads":   func(*Conn) {},
+	const large, small = 100 << 10, 5000
+	again := func(b *Conn) { b.ch.zcopy.Store(zcopyUntried) }
+	for _, c := range []struct {
+		name   string
+		read   int
+		refuse func(t *testing.T, b *Conn)
+	}{
+		{"small reads", small, func(*testing.T, *Conn) {}},
+		{"impossible before", large, func(_ *testing.T, b *Conn) { b.ch.zcopy.Store(zcopyImpossible) }},
+		{"another user", large, func(_ *testing.T, b *Conn) { b.ch.uid++; again(b) }},
+		{"no pidfd, as before Linux 6.5", large, func(t *testing.T, b *Conn) { become(t, b, -1); again(b) }},
+		{"a process that may not be read", large, func(_ *testing.T, b *Conn) { b.ch.pid = nobody; again(b) }},
+		{"the same, found out too late", large, func(_ *testing.T, b *Conn) { b.ch.pid = nobody }},
+		{"a process that has ended, and whose number another has", large, func(t *testing.T, b *Conn) { become(t, b, deceased(t)) }},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			a, b := advertising(t)
 			want := noise(1<<20, 4)
 			go a.Write(want)
-			awaitAdvert(a, true)
-			refuse(b)
+			awaitAdvert(t, a, true)
+			b.rx.mu.Lock()
+			c.refuse(t, b)
+			b.rx.mu.Unlock()
 			got := make([]byte, len(want))
 			for n, reads := 0, 0; n < len(got); reads++ {
-				k, err := b.Read(got[n:min(len(got), n+5000)])
+				k, err := b.Read(got[n:min(len(got), n+c.read)])
 				if n += k; err != nil {
 					t.Fatal(n, err)
 				}
 				if reads == 1 { // it has come to the advert, and does not like it
-					awaitAdvert(a, false)
+					awaitAdvert(t, a, false)
 				}
 			}
 			if !bytes.Equal(got, want) {
 				t.Error("other bytes")
 			}
-			if s := b.Status(); s.RMA.Read < 1<<19 {
-				t.Errorf("%d bytes by the window", s.RMA.Read)
+			most := uint64(0)
+			if c.read == small {
+				most = 2 * small // of the advert that it has come to, until it is withdrawn
+			}
+			if s := b.Status(); s.RMA.Read+most < uint64(len(want)) || s.ZCopy.Read > most {
+				t.Errorf("%d bytes by the window, %d copied", s.RMA.Read, s.ZCopy.Read)
 			}
 		})
 	}
+}
+
+// nobody is a number that no process can have.
+const nobody = 1 << 22
+
+// become has b take another process for its peer's.
+func become(t *testing.T, b *Conn, process int) {
+	t.Helper()
+	if err := unix.Close(b.ch.process); err != nil {
+		t.Fatal(err)
+	}
+	b.ch.process = process
+}
+
+// deceased is a process that has ended, as a pidfd.
+func deceased(t *testing.T) int {
+	t.Helper()
+	cmd := exec.Command("true")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	fd, err := unix.PidfdOpen(cmd.Process.Pid, 0)
+	cmd.Wait()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fd
 }
