@@ -167,8 +167,8 @@ func TestZCopyRefused(t *testing.T) {
 			if c.read == small {
 				most = 2 * small // of the advert that it has come to, until it is withdrawn
 			}
-			if s := b.Status(); s.RMA.Read+most < uint64(len(want)) || s.ZCopy.Read > most {
-				t.Errorf("%d bytes by the window, %d copied", s.RMA.Read, s.ZCopy.Read)
+			if s := b.Status(); s.RMA.Read+s.VELO.Read+most < uint64(len(want)) || s.ZCopy.Read > most {
+				t.Errorf("%d and %d bytes by the window and by slots, %d copied", s.RMA.Read, s.VELO.Read, s.ZCopy.Read)
 			}
 		})
 	}
