@@ -23,8 +23,9 @@ type event struct {
 	FailedBuild string
 }
 
-// mostAgain is how many tests a run plays a second time: each more is no accident.
-const mostAgain = 3
+// How many tests a run plays a second time, of some 3,500 and of 17,000: each more is
+// no accident.
+const mostAgain, mostAgainLong = 3, 8
 
 // goTest runs go test and reports its tests one by one. A test that fails is
 // run again when nothing else is: what passes then is called unsteady, and named
@@ -35,9 +36,13 @@ func (s *suite) goTest(ctx context.Context, name string, flags []string, package
 	if err != nil && len(first.suspects) == 0 {
 		s.fail(name, err.Error())
 	}
+	most := mostAgain
+	if s.long {
+		most = mostAgainLong
+	}
 	for _, x := range first.suspects {
 		n := max(1, len(x.tests))
-		if x.broken || ctx.Err() != nil || s.again+n > mostAgain {
+		if x.broken || ctx.Err() != nil || s.again+n > most {
 			s.add(x.results)
 			continue
 		}
