@@ -299,20 +299,29 @@ func TestDeath(t *testing.T) {
 		conns := int(1 + seed%4)
 		s := start(t, server, "server", "0", seed, conns)
 		c := start(t, client, "client", <-s.port, seed, conns)
-		dies, lives := c, s
+		dies, lives, side := c, s, 0
 		if seed%2 == 0 {
-			dies, lives = s, c
+			dies, lives, side = s, c, 1
 		}
 		r := rand.New(rand.NewPCG(seed, 0))
-		bytes := r.Uint64N(3000000) // where of its first connection it dies
-		for dies.written(0) < bytes {
+		bytes := r.Uint64N(3000000) // where of its first connection it dies, when all are made
+		due := func() bool {
+			for n := range conns {
+				want := uint64(1)
+				if n == 0 {
+					want = bytes
+				}
+				if dies.written(n) < min(want, flowOf(seed, n, side).total()) {
+					return false
+				}
+			}
+			return true
+		}
+		for ended := false; !ended && !due(); {
 			select {
 			case <-dies.done:
-				bytes = 0
+				ended = true
 			case <-time.After(time.Duration(r.IntN(2000)) * time.Microsecond):
-			}
-			if dies.written(0) >= min(bytes, flowOf(seed, 0, map[bool]int{true: 0, false: 1}[dies == c]).total()) {
-				break
 			}
 		}
 		dies.cmd.Process.Kill()
