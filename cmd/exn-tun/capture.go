@@ -85,8 +85,11 @@ func (c *captureCommand) Run(out output, errs messages) error {
 		defer f.Close()
 		file = f
 	}
-	fmt.Fprintf(errs, "exn-tun: capturing on %s, node %d of %s\n", s.Link.Name, s.Interface.Node, chosen.dir())
-	frames, dropped, err := c.copy(bufio.NewWriterSize(file, 256<<10), capture.NewReader(stream))
+	frames, dropped, r := 0, uint64(0), capture.NewReader(stream)
+	if err = r.Begun(); err == nil {
+		fmt.Fprintf(errs, "exn-tun: capturing on %s, node %d of %s\n", s.Link.Name, s.Interface.Node, chosen.dir())
+		frames, dropped, err = c.copy(bufio.NewWriterSize(file, 256<<10), r)
+	}
 	if ctx.Err() != nil || errors.Is(err, syscall.EPIPE) {
 		err = nil // interrupted, or nobody reads any more
 	}

@@ -51,6 +51,12 @@ func NewReader(r io.Reader) *Reader { return &Reader{r: bufio.NewReaderSize(r, 2
 // Waits says whether Next would have to wait for more of the stream.
 func (r *Reader) Waits() bool { return r.r.Buffered() == 0 }
 
+// Begun waits for the stream to begin: from then on each frame is captured.
+func (r *Reader) Begun() error {
+	_, err := r.r.Peek(1)
+	return err
+}
+
 // Next returns the next block, or io.EOF at the end of the stream.
 func (r *Reader) Next() (*Block, error) {
 	head, err := r.r.Peek(8)

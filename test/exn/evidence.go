@@ -1,6 +1,7 @@
 package exn
 
 import (
+	"bytes"
 	"encoding/json"
 	"io"
 	"os"
@@ -22,6 +23,9 @@ func (n *Node) startCapture() {
 	cmd := exec.Command(built.Path(n, "exn-tun"), "capture", "-w", n.captureFile(),
 		"--fabric", n.fleet.Fabric, "--node", strconv.Itoa(n.ID))
 	n.capture = n.launch("capture-"+strconv.Itoa(n.ID), cmd)
+	for !bytes.Contains(n.capture.Said(), []byte("capturing on")) {
+		n.capture.Alive()
+	}
 }
 
 // StopCapture ends the capture of the node's frames and returns its file.
