@@ -80,7 +80,7 @@ func (a *arena) postgres(ctx context.Context) (port int, err error) {
 	a.asNobody = true // it refuses to be root
 	port = freePort()
 	_, err = a.serve(ctx, port, postgres("postgres", "-D", a.data(), "-p", strconv.Itoa(port), "-k", "", "-c", "listen_addresses="+a.host,
-		"-c", "fsync=off", "-c", "autovacuum=off", "-c", "shared_buffers=256MB", "-c", "max_wal_size=4GB")...)
+		"-c", "dynamic_shared_memory_type=mmap", "-c", "fsync=off", "-c", "autovacuum=off", "-c", "shared_buffers=256MB", "-c", "max_wal_size=4GB")...)
 	for deadline := time.Now().Add(patience); err == nil; time.Sleep(10 * time.Millisecond) { // it listens before it is ready
 		if _, notYet := a.run(ctx, a.pgClient(port, "pg_isready", "-q")...); notYet == nil || time.Now().After(deadline) {
 			return port, notYet

@@ -37,7 +37,7 @@ func TestPostgresReplication(t *testing.T) {
 		s.Cleanup(func() { os.RemoveAll(data) })
 		number := freePort()
 		standby := strconv.Itoa(number)
-		s.serveBehind(number, "sh", pg("postgres", "-D", data, "-p", standby, "-k", "", "-c", "listen_addresses=127.0.0.1", "-c", "fsync=off")...)
+		s.serveBehind(number, "sh", pg("postgres", "-D", data, "-p", standby, "-k", "", "-c", "listen_addresses=127.0.0.1", "-c", "dynamic_shared_memory_type=mmap", "-c", "fsync=off")...)
 		s.ready(standby, pg)
 
 		sql("insert into t select i, md5(i::text), repeat(md5((i*7)::text), 2) from generate_series(20001, 100000) i")

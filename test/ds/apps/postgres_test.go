@@ -97,7 +97,8 @@ func (s *stage) postgres(name string, try int) (port string, pg func(program str
 		s.Fatalf("initdb: %v\n%s", err, out)
 	}
 	s.Cleanup(func() { os.RemoveAll(data) }) // after the server's end; in a long run it has gigabytes
-	s.serve(number, "sh", pg("postgres", "-D", data, "-p", port, "-k", "", "-c", "listen_addresses=127.0.0.1", "-c", "fsync=off", "-c", "max_wal_size=4GB")...)
+	// Killed, it would leave POSIX shared memory.
+	s.serve(number, "sh", pg("postgres", "-D", data, "-p", port, "-k", "", "-c", "listen_addresses=127.0.0.1", "-c", "dynamic_shared_memory_type=mmap", "-c", "fsync=off", "-c", "max_wal_size=4GB")...)
 	s.ready(port, pg)
 	return port, pg
 }

@@ -50,7 +50,7 @@ as="setpriv --reuid=nobody --regid=nogroup --clear-groups"
 cd "$1"
 $as $bin/initdb -D "$1/data" -A trust -U bench >/dev/null
 echo "host all all 0.0.0.0/0 trust" >> "$1/data/pg_hba.conf"
-exec $as $bin/postgres -D "$1/data" -k "$1" -c listen_addresses=* -c fsync=off
+exec $as $bin/postgres -D "$1/data" -k "$1" -c listen_addresses=* -c dynamic_shared_memory_type=mmap -c fsync=off
 `
 
 // pgbench with several clients; PostgreSQL checks the sums.
