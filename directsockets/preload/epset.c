@@ -278,6 +278,23 @@ static void move(struct epset *e, struct member *m, int to)
 		e->by_fd[to] = m;
 }
 
+// moving: move is due for a member that is, or was added as, this descriptor. The perch
+// is asked first for what it knows, which move forgets.
+static bool moving(struct epset *e, const struct conn *c, int fd)
+{
+	bool due = false;
+	if (e->nours == 0 || !epset_lock(e))
+		return false;
+	for (int i = 0; i < e->nours && !due; i++)
+		due = e->ours[i]->c == c && (e->ours[i]->fd == fd || e->ours[i]->key == fd);
+	epset_unlock(e);
+	if (due) {
+		epset_harvest(e);
+		epset_yield(e);
+	}
+	return due;
+}
+
 bool epset_closed(struct conn *c, int fd, int copy)
 {
 	bool stays = false;
@@ -285,10 +302,8 @@ bool epset_closed(struct conn *c, int fd, int copy)
 		// Who adds it meanwhile comes too late with a lock as well.
 		if (e->refs == 0 || (!member_at(e, fd) && e->nours == 0))
 			continue;
-		if (copy >= 0 && e->nours > 0) {
-			epset_harvest(e); // what the perch knows, it forgets in move
-			epset_yield(e);
-		}
+		if (copy >= 0)
+			moving(e, c, fd);
 		if (!epset_lock(e))
 			continue;
 		struct member *m = member_at(e, fd);
@@ -532,9 +547,8 @@ static int delete(struct epset *e, int epfd, int fd, struct epoll_event *ev)
 static void renumber(struct epset *e, struct conn *c, int fd)
 {
 	for (int i = 0; i < e->nours; i++) {
-		struct member *m = e->ours[i];
-		if (m->c == c && m->key == fd)
-			move(e, m, fd);
+		if (e->ours[i]->c == c && e->ours[i]->key == fd)
+			move(e, e->ours[i], fd);
 	}
 }
 
@@ -543,11 +557,7 @@ int epset_ctl(struct epset *e, int epfd, int op, int fd, struct epoll_event *ev)
 	struct epset *set = epset_get(fd);
 	struct conn *c = conn_get(fd);
 	int r;
-	bool renumbers = c && e->nours > 0 && c->refs > 1 && !member_at(e, fd);
-	if (renumbers) {
-		epset_harvest(e);
-		epset_yield(e);
-	}
+	bool renumbers = c && c->refs > 1 && !member_at(e, fd) && moving(e, c, fd);
 	if (files_ours(fd)) {
 		r = fail(EBADF);
 	} else if ((!c && !set) || set == e || (!ev && op != EPOLL_CTL_DEL) || !epset_lock(e)) {

@@ -147,8 +147,6 @@ EXPORT ssize_t splice(int in, off_t *in_off, int out, off_t *out_off, size_t n, 
 		if (r > 0)
 			atomic_fetch_add(from ? &c->tcp_rx : &c->tcp_tx, (uint64_t)r);
 	}
-	int saved = errno;
-	conn_put(c);
-	errno = saved;
+	conn_put(c); // errno stays
 	return r;
 }

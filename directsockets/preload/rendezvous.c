@@ -371,6 +371,7 @@ static void attach(struct channel *ch, const struct message *m, const struct pro
 		if (proof_make(fd, c->peer_net != 0, &own) && send_proof(ch, &ok, &own)) {
 			waiting(c, CONN_ATTACHED);
 		} else {
+			refuse(ch, m, REASON_FILES); // each ATTACH has an answer, or the peer asks no more
 			conn_leave_lane(c);
 			stay(c, fd, REASON_FILES);
 		}
