@@ -23,7 +23,10 @@ import (
 // Whoever can write the file can mislead others, and end them by truncating it.
 // So it is used only in a directory that nobody but its owner can enter, and its
 // pages are allocated before it is mapped.
-type board struct{ connected, accepted [boardEntries]atomic.Uint32 }
+type board struct {
+	connected, accepted [boardEntries]atomic.Uint32 // seconds
+	brief               [boardEntries]atomic.Uint32 // worth.go
+}
 
 const (
 	boardEntries = 4096

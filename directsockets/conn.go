@@ -36,6 +36,7 @@ type Conn struct {
 	calls, due   atomic.Uint64
 	tcpRx, tcpTx *atomic.Uint64
 	looking      atomic.Bool // a search is on its way
+	considered   atomic.Bool // for a lane; worth.go
 
 	// Guarded by home.mu.
 	inode, netns, peerInode uint64 // inode also in shown
@@ -147,6 +148,12 @@ func (c *Conn) count() {
 		}
 		c.looking.Store(false)
 	default:
+		if why := c.worthLooking(calls); why != reasonNone {
+			c.reason.Store(uint32(why))
+			c.due.Store(calls + step/2)
+			c.looking.Store(false)
+			return
+		}
 		go c.home.find(c)
 	}
 }

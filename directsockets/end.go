@@ -186,6 +186,7 @@ func (c *Conn) Close() error {
 			c.home.mu.Lock()
 			c.forget()
 			c.home.mu.Unlock()
+			c.worthNoted(0)
 			return c.tcp.Close()
 		}
 	}
@@ -221,6 +222,7 @@ func (c *Conn) closeEngaged() {
 	c.ch.ring(c, &c.peer.RxWaiters)
 	c.ch.ring(c, &c.peer.TxWaiters)
 	c.move(status.Lane, status.Closed)
+	c.worthNoted(c.in.r.Slots() + c.out.w.Slots())
 	c.home.mu.Lock()
 	c.leaveLane()
 	c.home.mu.Unlock()

@@ -29,7 +29,8 @@ type settings struct {
 	off         bool
 	fabric      string
 	calls       uint64 // a connection is busy after so many calls,
-	bytes       uint64 // or so many bytes
+	bytes       uint64 // or so many bytes,
+	guess       bool   // unless most were short at that port, and neither is set
 	spin        time.Duration
 	geometry    lane.Geometry
 	windowLeast uint32 // what a connection gets of a window at first
@@ -60,6 +61,7 @@ func environment() settings {
 		memory:      number("EXN_DS_MEMORY", 0, 1, 1<<62),
 		verbose:     number("EXN_DS_VERBOSE", 0, 0, 9) > 0,
 	}
+	s.guess = text("EXN_DS_CALLS") == "" && text("EXN_DS_BYTES") == ""
 	zcopyFrom.Store(int64(number("EXN_DS_ZCOPY", math.MaxInt64, 1, 1<<40)))
 	testSwitch.Store(uint32(number("EXN_DS_TEST_SWITCH", 0, 0, 1<<30))) // for tests only
 	v := os.Getenv("EXN_DS")

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -33,7 +34,8 @@ type rendezvous struct {
 	failed   error // no usable directory: nothing is tried again
 	dir      *directory
 	board    *board
-	me       string // our listener; "": none yet
+	brief    atomic.Pointer[[boardEntries]atomic.Uint32] // of the board, if there is one
+	me       string                                      // our listener; "": none yet
 	listener pollable
 	sentry   *sentry
 	waiting  map[tuple]*Conn // OFFERED and ATTACHING
@@ -76,6 +78,7 @@ const (
 	_ // io_uring
 	reasonRaw
 	reasonPolicy
+	reasonBrief
 )
 
 var meetings struct {
@@ -116,6 +119,10 @@ func (r *rendezvous) open() error {
 	}
 	r.dir = dir
 	r.board = r.dir.openBoard()
+	r.brief.Store(&brief)
+	if r.board != nil {
+		r.brief.Store(&r.board.brief)
+	}
 	return nil
 }
 

@@ -35,9 +35,11 @@ enum { ENTRIES = 4096, RECENT_S = 2 };
 
 struct board {
 	_Atomic uint32_t connected[ENTRIES], accepted[ENTRIES]; // seconds
+	_Atomic uint32_t brief[ENTRIES];
 };
 
 static struct board *board;
+static _Atomic uint32_t brief[ENTRIES]; // where there is no board
 
 void board_open(void)
 {
@@ -62,6 +64,8 @@ void board_close(void)
 		munmap(board, sizeof *board);
 	board = NULL;
 }
+
+_Atomic uint32_t *board_brief(uint16_t port) { return (board ? board->brief : brief) + port % ENTRIES; }
 
 bool board_meet(uint16_t port, bool active)
 {

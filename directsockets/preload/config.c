@@ -6,7 +6,8 @@
 //	EXN_FABRIC=DIR        the fabric directory; default /run/exn for root,
 //	                      else $XDG_RUNTIME_DIR/exn, else exn-UID in $TMPDIR or /tmp
 //	EXN_DS_CALLS=8        upgrade a connection after so many calls on it ...
-//	EXN_DS_BYTES=16384    ... or so many bytes, whichever comes first
+//	EXN_DS_BYTES=16384    ... or so many bytes, whichever comes first. With neither set,
+//	                      after 64 or 4 MiB at ports where most were short (worth.c)
 //	EXN_DS_SPIN_US=50     look so long before sleeping; 0 never spins
 //	EXN_DS_SLOTS=64       VELO slots per lane, a power of two, 16 to 1024
 //	EXN_DS_WINDOW=262144  most bytes of a PUT window, a power of two, 16 KiB to 16 MiB
@@ -112,6 +113,7 @@ void config_init(void)
 		snprintf(config.fabric, sizeof config.fabric, "%s/exn-%u", temporary && *temporary ? temporary : "/tmp", geteuid());
 	config.calls = (uint32_t)number("EXN_DS_CALLS", 8, 0, 1u << 30);
 	config.bytes = number("EXN_DS_BYTES", 16384, 0, 1ull << 62);
+	config.guess = !text("EXN_DS_CALLS") && !text("EXN_DS_BYTES") && !number("EXN_DS_REQUIRE", 0, 0, 1);
 	config.spin_ns = number("EXN_DS_SPIN_US", 50, 0, 100000) * 1000;
 	config.slots = power_of_two("EXN_DS_SLOTS", 64, 16, 1024);
 	config.window = power_of_two("EXN_DS_WINDOW", 256 << 10, 16 << 10, 16 << 20);

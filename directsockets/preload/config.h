@@ -23,6 +23,7 @@ struct config {
 	char fabric[CONFIG_PATH]; // EXN_FABRIC or its default; empty: none
 	uint32_t calls;       // EXN_DS_CALLS
 	uint64_t bytes;       // EXN_DS_BYTES
+	bool guess;           // neither is set: more where connections are short; worth.c
 	uint64_t spin_ns;     // EXN_DS_SPIN_US
 	uint32_t slots;       // EXN_DS_SLOTS, a power of two
 	uint32_t window;      // EXN_DS_WINDOW, a power of two

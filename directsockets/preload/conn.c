@@ -33,6 +33,7 @@
 #include "epset.h"
 #include "process.h"
 #include "stream.h"
+#include "worth.h"
 
 _Atomic int conn_attached;
 _Atomic enum reason conn_never;
@@ -322,6 +323,8 @@ static void finish(struct conn *c, int fd)
 	if (was == CONN_ENGAGED)
 		stream_close(c, fd);
 	was = atomic_exchange(&c->state, CONN_CLOSED);
+	if (was != CONN_OFF)
+		worth_ended(c);
 	if (was == CONN_ATTACHED && c->owner == process_id())
 		atomic_fetch_sub(&conn_attached, 1);
 	rendezvous_closed(c, was);

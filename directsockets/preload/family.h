@@ -83,6 +83,7 @@ enum reason {
 	REASON_URING,      // the process has an io_uring
 	REASON_RAW,        // the process uses system calls that we do not do
 	REASON_POLICY,     // EXN_DS_POLICY says so
+	REASON_BRIEF,      // for now: most connections to that port are short
 	REASON_COUNT,
 };
 extern const char *const reason_names[REASON_COUNT];
@@ -144,6 +145,7 @@ struct conn {
 	_Atomic bool dead;      // reset: error, then end of stream
 	_Atomic int kept;              // our copy of the last descriptor, closed while a call went on; or 0
 	_Atomic bool offer_out; // our offer is in the directory
+	_Atomic bool considered; // for a lane; worth.c
 	uint8_t offers, looks;
 	uint16_t port; // of the server, network order; 0: unknown
 	uint32_t mark; // for walks over descriptors

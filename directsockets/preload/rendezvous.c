@@ -54,6 +54,7 @@
 #include "process.h"
 #include "proof.h"
 #include "tuple.h"
+#include "worth.h"
 
 #define OFFER_NS 1000000000ull // an offer older than this has expired; DIRECTORY_OFFER_S is more
 enum {
@@ -285,12 +286,8 @@ static void first(struct conn *c, int fd)
 		stay(c, fd, REASON_DIRECTORY);
 		return;
 	}
-	if (!board_meet(c->port, c->active) && !config.require) {
-		// Nothing was asked of the kernel, so this may go on for ever.
-		atomic_store(&c->reason, REASON_NO_PEER);
-		c->due = c->calls + (c->looks < 64 ? c->looks++, 1u : STEP);
+	if (!worth_looking(c))
 		return;
-	}
 	channel_look();
 	enum reason why = tuple_identify(c, fd);
 	if (why == REASON_NO_PEER) { // not connected yet

@@ -71,6 +71,7 @@ var reasons = [...]struct{ name, remedy string }{
 	{"io_uring", "the program has an io_uring, which moves bytes past the library"},
 	{"raw system call", "the program waits or moves bytes by system calls of its own"},
 	{"policy", "the policy file keeps it on TCP (exn-tun run --policy)"},
+	{"short connections", "for now: connections to that port were too short of late to be worth a lane, so it gets one only after 64 calls; set EXN_DS_CALLS to have it earlier"},
 }
 
 // String is the short name.

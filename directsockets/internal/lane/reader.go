@@ -39,6 +39,9 @@ func NewReader(own, peer *Memory, lane uint32) Reader {
 // Bytes are the stream bytes taken, and of these those out of the window.
 func (r *Reader) Bytes() (all, window uint64) { return r.bytes, r.rmaBytes }
 
+// Slots is how many were taken.
+func (r *Reader) Slots() uint64 { return r.slot }
+
 // Window is the size of the writer's windows.
 func (r *Reader) Window() int { return int(r.size) }
 

@@ -57,6 +57,9 @@ func NewWriter(pool *Pool, lane uint32) Writer {
 // Bytes are the stream bytes put on the lane, and of these those in the window.
 func (w *Writer) Bytes() (all, window uint64) { return w.bytes, w.rmaBytes }
 
+// Slots is how many were posted.
+func (w *Writer) Slots() uint64 { return w.slot }
+
 // Window is the size of the window.
 func (w *Writer) Window() int { return int(w.size) }
 

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"exnet/test/ds"
@@ -50,5 +52,37 @@ func TestThinkingServer(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// Where connections end soon the next get lanes later, until some have gone on; and a
+// number that was asked for holds.
+func TestShortConnections(t *testing.T) {
+	library := ds.Library(t)
+	const short, middle, long = "5", "25", "200"
+	times := func(n int, what string) []string { return slices.Repeat([]string{what}, n) }
+	play := func(settings []string, rounds ...string) (lanes []int) {
+		_, log := conversation(t, ds.Preload(library, ds.Fabric(t), settings...), append([]string{"habit"}, rounds...)...)
+		for _, one := range strings.Split(log, "connection of ")[1:] {
+			lanes = append(lanes, strings.Count(one, " has lane "))
+		}
+		if len(lanes) != len(rounds) {
+			t.Fatalf("%d connections, want %d:\n%s", len(lanes), len(rounds), log)
+		}
+		return lanes
+	}
+	lanes := play(nil, slices.Concat(times(12, short), times(1, middle), times(12, long), times(1, middle))...)
+	if lanes[12] != 0 {
+		t.Errorf("after short connections one of %s rounds has lanes at %d ends", middle, lanes[12])
+	}
+	if lanes[13] == 0 {
+		t.Errorf("a connection of %s rounds has no lane", long)
+	}
+	if last := lanes[len(lanes)-1]; last == 0 {
+		t.Errorf("after long connections one of %s rounds has no lane", middle)
+	}
+	lanes = play([]string{"EXN_DS_CALLS=8"}, slices.Concat(times(12, short), times(1, middle))...)
+	if last := lanes[len(lanes)-1]; last == 0 {
+		t.Errorf("with EXN_DS_CALLS=8 a connection of %s rounds has no lane after short ones", middle)
 	}
 }

@@ -2,6 +2,8 @@
 #
 #	faults.py peek                  the child dies with bytes of ours unread
 #	faults.py think ROUNDS EXTRA    the server thinks for longer than an offer lasts
+#	faults.py habit ROUNDS...       connections one after the other to one port, of so many
+#	                                rounds each; says of each when it begins
 import os, signal, socket, sys, time
 
 what, numbers = sys.argv[1], [int(a) for a in sys.argv[2:]]
@@ -59,4 +61,20 @@ elif what == "think":
     for _ in range(4000): # where there is little CPU, who looks for the other looks more often
         s.sendall(b"x" * 65536)
     s.close()
+    os.waitpid(pid, 0)
+elif what == "habit":
+    listener = socket.create_server(("127.0.0.1", 0))
+    pid = os.fork()
+    for rounds in numbers:
+        if pid == 0:
+            s, _ = listener.accept()
+            answer(s, rounds)
+            s.recv(100)
+        else:
+            print("connection of", rounds, file=sys.stderr, flush=True)
+            s = socket.create_connection(listener.getsockname())
+            ask(s, rounds)
+        s.close()
+    if pid == 0:
+        os._exit(0)
     os.waitpid(pid, 0)

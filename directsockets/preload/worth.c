@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Theory of Operation
+//
+// A lane costs as much as some ten round trips by TCP, so a connection that ends soon
+// after it was upgraded had better stayed there. What is coming nobody knows, but most
+// services have a habit. So each end of a connection that was considered for a lane
+// notes, when it ends, whether it was long enough to be worth one, in a counter of the
+// server's port: up for a short one, down for a long one, between 0 and MOST, as a branch
+// predictor does it. From BRIEF on most are short, and the next are considered later:
+// there a short one has ended, and a long one has lost little.
+//
+// Two ends that count at once may lose one of both, ports share counters, and whoever
+// writes the board can put anything there: it is a hint, and costs or saves time only.
+#include "real.h"
+
+#include "worth.h"
+
+#include "board.h"
+#include "config.h"
+
+enum {
+	STEP = 8,        // calls between two looks at the board, in the end
+	BRIEF = 2,       // connections, and
+	MOST = 6,        // the most that count
+	LATER_CALLS = 8, // times as many calls, if most are short,
+	LATER_BYTES = 256,
+	WORTH = 3, // times the threshold and more: it was worth a lane
+};
+
+static bool below(const struct conn *c, uint32_t calls, uint32_t bytes)
+{
+	return c->calls < config.calls * calls && c->tcp_rx + c->tcp_tx < config.bytes * bytes;
+}
+
+bool worth_looking(struct conn *c)
+{
+	if (!board_meet(c->port, c->active) && !config.require) {
+		// Nothing was asked of the kernel, so this may go on for ever.
+		atomic_store(&c->reason, REASON_NO_PEER);
+		c->due = c->calls + (c->looks < 64 ? c->looks++, 1u : STEP);
+		return false;
+	}
+	c->considered = config.guess && c->port;
+	if (c->considered && below(c, LATER_CALLS, LATER_BYTES) &&
+	    atomic_load_explicit(board_brief(c->port), memory_order_relaxed) >= BRIEF) {
+		atomic_store(&c->reason, REASON_BRIEF);
+		c->due = c->calls + 4;
+		return false;
+	}
+	return true;
+}
+
+HINT void worth_ended(struct conn *c)
+{
+	if (!c->considered)
+		return;
+	// Bytes do not count: those of one long call have gone by TCP before there is a lane.
+	uint64_t calls = c->calls + (c->engaged ? c->tx.slot + c->rx.slot : 0);
+	bool worth = calls >= (uint64_t)config.calls * WORTH;
+	_Atomic uint32_t *brief = board_brief(c->port);
+	uint32_t is = atomic_load_explicit(brief, memory_order_relaxed);
+	if (worth && is > 0)
+		atomic_store_explicit(brief, is > MOST ? MOST : is - 1, memory_order_relaxed);
+	else if (!worth && is < MOST)
+		atomic_store_explicit(brief, is + 1, memory_order_relaxed);
+}
