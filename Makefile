@@ -60,7 +60,7 @@ $(programs) bin/gopump: bin/%: FORCE
 bin/suite: FORCE
 	$(GO) build -o $@ ./test/suite
 
-# One compilation, so that the compiler sees all of the library at once.
+# In one go: it takes seconds, and most sources need most headers.
 compile = $(CC) -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -fPIC -fvisibility=hidden -pthread $(CFLAGS)
 
 bin/libextds.so: $(preload) $(wildcard directsockets/preload/*.h)
