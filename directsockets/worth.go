@@ -6,9 +6,9 @@ import (
 	"exnet/directsockets/status"
 )
 
-// A lane costs as much as some ten round trips by TCP, so a connection that ends
-// soon after it was upgraded had better stayed there. What is coming nobody knows,
-// but most services have a habit: each end of a connection that was considered for
+// A lane costs as much as some ten round trips by TCP, more where those are quick,
+// so a connection that ends soon after it was upgraded had better stayed there. What
+// is coming nobody knows, but most services have a habit: each end of a connection that was considered for
 // a lane notes, when it ends, whether it was long enough to be worth one, in a
 // counter of the server's port, which processes share where there is a board. From
 // worthBrief on most are short, and the next are considered later: there a short one
@@ -21,7 +21,7 @@ const (
 	worthMost       = 6 // the most that count
 	worthLaterCalls = 8 // times as many calls, if most are short,
 	worthLaterBytes = 256
-	worthLong       = 3 // times the threshold and more: it was worth a lane
+	worthLong       = 5 // times the threshold and more: it was worth a lane
 )
 
 // brief are the counters of ports where there is no board.

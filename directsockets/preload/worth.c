@@ -2,13 +2,14 @@
 //
 // Theory of Operation
 //
-// A lane costs as much as some ten round trips by TCP, so a connection that ends soon
-// after it was upgraded had better stayed there. What is coming nobody knows, but most
-// services have a habit. So each end of a connection that was considered for a lane
-// notes, when it ends, whether it was long enough to be worth one, in a counter of the
-// server's port: up for a short one, down for a long one, between 0 and MOST, as a branch
-// predictor does it. From BRIEF on most are short, and the next are considered later:
-// there a short one has ended, and a long one has lost little.
+// A lane costs as much as some ten round trips by TCP, more where those are quick, so a
+// connection that ends soon after it was upgraded had better stayed there. What is
+// coming nobody knows, but most services have a habit. So each end of a connection that
+// was considered for a lane notes, when it ends, whether it was long enough to be worth
+// one, in a counter of the server's port: up for a short one, down for a long one,
+// between 0 and MOST, as a branch predictor does it. From BRIEF on most are short, and
+// the next are considered later: there a short one has ended, and a long one has lost
+// little.
 //
 // Two ends that count at once may lose one of both, ports share counters, and whoever
 // writes the board can put anything there: it is a hint, and costs or saves time only.
@@ -25,7 +26,7 @@ enum {
 	MOST = 6,        // the most that count
 	LATER_CALLS = 8, // times as many calls, if most are short,
 	LATER_BYTES = 256,
-	WORTH = 3, // times the threshold and more: it was worth a lane
+	WORTH = 5, // times the threshold and more: it was worth a lane
 };
 
 static bool below(const struct conn *c, uint32_t calls, uint32_t bytes)
