@@ -113,6 +113,25 @@ func checkProof(t tuple, net, inode uint64, uid uint32, handed []int) bool {
 	return member && device == socketDevice()
 }
 
+// elsewhere: in our network namespace no socket is the other end of a connection that is
+// established.
+func (c *Conn) elsewhere() (yes bool) {
+	diag, err := newDiag()
+	if err != nil {
+		return false
+	}
+	defer unix.Close(diag)
+	if _, _, found := lookup(diag, c.tuple); found {
+		return false
+	}
+	c.control(func(fd int) {
+		const established = 1
+		t, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+		yes = err == nil && t.State == established
+	})
+	return yes
+}
+
 // someone tells a user from the one that unknown ones look like.
 func someone(uid uint32) bool {
 	const overflow = 65534 // unless changed in /proc/sys/kernel/overflowuid

@@ -79,6 +79,7 @@ const (
 	reasonRaw
 	reasonPolicy
 	reasonBrief
+	reasonNAT
 )
 
 var meetings struct {
@@ -509,7 +510,10 @@ func (r *rendezvous) abandon(ch *channel) {
 
 // later gives up this attempt, and the connection after some.
 func (r *rendezvous) later(c *Conn, why status.Reason) {
-	if c.offers++; c.offers >= offersMost {
+	if why == reasonNoPeer && c.peerNet == 0 && c.elsewhere() {
+		why = reasonNAT // and so it stays
+	}
+	if c.offers++; why == reasonNAT || c.offers >= offersMost {
 		c.stayLocked(why)
 		return
 	}

@@ -84,6 +84,7 @@ enum reason {
 	REASON_RAW,        // the process uses system calls that we do not do
 	REASON_POLICY,     // EXN_DS_POLICY says so
 	REASON_BRIEF,      // for now: most connections to that port are short
+	REASON_NAT,        // the other end has other addresses
 	REASON_COUNT,
 };
 extern const char *const reason_names[REASON_COUNT];

@@ -207,13 +207,25 @@ static bool someone(uint32_t uid)
 	return uid != OVERFLOW_UID || all_mapped();
 }
 
+static bool diag_ready(void)
+{
+	if (diag < 0)
+		diag = files_keep(diag_make());
+	return diag >= 0;
+}
+
+bool proof_elsewhere(const struct tuple *t)
+{
+	uint64_t ino;
+	uint32_t uid;
+	return diag_ready() && !lookup(diag, t, &ino, &uid);
+}
+
 bool proof_check(const struct tuple *t, uint64_t net, uint64_t ino, uint32_t uid, const struct proof *handed)
 {
 	uint64_t is = 0, dev = 0;
 	uint32_t owner = ~0u;
-	if (diag < 0)
-		diag = files_keep(diag_make());
-	if (diag < 0 || handed->watcher < 0 || ino == 0 || (net && !abroad(handed->diag, net)))
+	if (!diag_ready() || handed->watcher < 0 || ino == 0 || (net && !abroad(handed->diag, net)))
 		return false;
 	return lookup(net ? handed->diag : diag, t, &is, &owner) && is == ino && owner == uid && someone(uid) &&
 	       members(handed->watcher, ino, false, &dev) && dev != 0 && dev == socket_device();

@@ -25,6 +25,9 @@ void proof_drop(struct proof *p);
 // does what was handed show it?
 bool proof_check(const struct tuple *t, uint64_t net, uint64_t ino, uint32_t uid, const struct proof *handed);
 
+// proof_elsewhere: in our network namespace no socket is the other end of the tuple.
+bool proof_elsewhere(const struct tuple *t);
+
 // proof_forget drops what the process keeps for it (after fork).
 void proof_forget(void);
 

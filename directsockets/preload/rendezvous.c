@@ -142,7 +142,9 @@ static void stay(struct conn *c, int fd, enum reason why)
 
 static void later(struct conn *c, int fd, enum reason why)
 {
-	if (++c->offers >= (config.require ? OFFERS_FEW : OFFERS_MOST)) {
+	if (why == REASON_NO_PEER && !c->peer_net && proof_elsewhere(&c->tuple) && conn_tcp_state(fd) == ESTABLISHED)
+		why = REASON_NAT; // and so it stays
+	if (why == REASON_NAT || ++c->offers >= (config.require ? OFFERS_FEW : OFFERS_MOST)) {
 		stay(c, fd, why);
 		return;
 	}

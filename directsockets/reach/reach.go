@@ -78,6 +78,9 @@ func Try(ctx context.Context, address, fabric string) (v Verdict, err error) {
 		}
 	}
 	tables, err := peerTables(local, remote)
+	if other, is := translated(local, remote); err != nil && is {
+		return v.no(fmt.Sprintf("nat: the other end is %v, for something translates the address", other), fmt.Sprintf("connect to %v", other))
+	}
 	if err != nil {
 		return v, err
 	}
@@ -213,6 +216,17 @@ func peerTables(local, remote netip.AddrPort) (tables string, err error) {
 		}
 	}
 	return "", fmt.Errorf("%w: no network namespace that this user may look into has the other end of a connection to %v; ask as root", ErrHidden, remote)
+}
+
+// translated finds an other end of a connection of ours that has another address here.
+func translated(local, remote netip.AddrPort) (other netip.AddrPort, is bool) {
+	err := sockets("/proc/self/net", func(s socket) bool {
+		if s.remote == local && s.local != remote && !s.listens {
+			other, is = s.local, true
+		}
+		return is
+	})
+	return other, is && err == nil
 }
 
 // namespace names the network namespace of a process, or "" if it may not be seen.
