@@ -47,19 +47,19 @@ func (p *pump) warm(c net.Conn, least time.Duration, do func() error) error {
 
 // sent is what a stream has moved.
 type sent struct {
-	rate float64 // bytes a second
-	all  int64
-	cpu  uint64 // of the server
+	rate   float64 // bytes a second
+	all    int64
+	before time.Duration // CPU time of this process when it began to count
+	cpu    uint64        // of the server
 }
 
 func (p *pump) stream() (r result, err error) {
-	before := used()
 	all := make([]sent, p.streams)
 	err = each(p.streams, func(i int) (err error) {
 		all[i], err = p.send()
 		return err
 	})
-	r.CPU = used() - before
+	r.CPU = used() - all[0].before
 	for _, s := range all {
 		r.Rate += s.rate
 		r.Bytes += s.all
@@ -89,18 +89,31 @@ func (p *pump) send() (s sent, err error) {
 	if p.streams > 1 {
 		mode = someStream
 	}
+	from, lap := pattern, int64(period)
+	if p.memory > 0 {
+		from, lap = patterned(p.memory), int64(p.memory)
+	}
 	c, err := p.open(mode)
 	if err != nil {
 		return s, err
 	}
 	defer c.Close()
+	s.before = used()
 	write := func() error {
-		n, err := c.Write(pattern[s.all%period:][:p.size])
+		n, err := c.Write(from[s.all%lap:][:p.size])
 		s.all += int64(n)
 		return err
 	}
 	if err := p.warm(c, p.length()/10, write); err != nil {
 		return s, err
+	}
+	if p.memory > 0 {
+		for s.all < warm {
+			if err := write(); err != nil {
+				return s, err
+			}
+		}
+		s.before = used()
 	}
 	since, uncounted := time.Now(), s.all
 	for end := since.Add(p.length()); time.Now().Before(end); {
@@ -118,6 +131,9 @@ func (p *pump) send() (s sent, err error) {
 	s.rate, s.cpu = float64(s.all-uncounted)/time.Since(since).Seconds(), a.CPU
 	if a.Wrong != 0 || int64(a.Bytes) != s.all {
 		return s, fmt.Errorf("%w: %d of %d bytes arrived, in %d reads wrong ones", errWrong, a.Bytes, s.all, a.Wrong)
+	}
+	if p.memory > 0 {
+		s.all -= uncounted
 	}
 	return s, nil
 }

@@ -50,7 +50,8 @@ func TestBothPumps(t *testing.T) {
 		}
 		for _, pair := range [][2]string{{"gopump", "gopump"}, {"gopump", "pump"}, {"pump", "gopump"}} {
 			client, server := pair[0], pair[1]
-			for _, mode := range []string{"stream", "pingpong", "connect"} {
+			for _, mode := range []string{"stream", "stream size=131072 memory=1048576", "pingpong", "connect"} {
+				mode, asked, _ := strings.Cut(mode, " ")
 				var more [2][]string // C knows nothing of packages
 				for i, program := range pair {
 					if program == "gopump" {
@@ -58,6 +59,7 @@ func TestBothPumps(t *testing.T) {
 					}
 				}
 				args := append([]string{mode, "127.0.0.1", start(t, env[server], server, more[1]...), "0.1", "check", "json"}, more[0]...)
+				args = append(args, strings.Fields(asked)...)
 				if mode == "connect" {
 					if with == "lanes" && client == "pump" {
 						continue // which requires a lane of each
@@ -102,7 +104,7 @@ func TestDiffers(t *testing.T) {
 }
 
 func TestBadArguments(t *testing.T) {
-	for _, args := range []string{"", "stream", "dance 127.0.0.1 1", "stream 127.0.0.1 1 0", "stream 127.0.0.1 1 1 size=0", "stream 127.0.0.1 1 1 size=99999999", "stream 127.0.0.1 1 1 quickly", "stream 127.0.0.1 1 1 size=x"} {
+	for _, args := range []string{"", "stream", "dance 127.0.0.1 1", "stream 127.0.0.1 1 0", "stream 127.0.0.1 1 1 size=0", "stream 127.0.0.1 1 1 size=99999999", "stream 127.0.0.1 1 1 size=3 memory=7", "pingpong 127.0.0.1 1 1 memory=64", "stream 127.0.0.1 1 1 quickly", "stream 127.0.0.1 1 1 size=x"} {
 		if err := run(strings.Fields(args)); err != errUsage {
 			t.Errorf("%q: %v", args, err)
 		}

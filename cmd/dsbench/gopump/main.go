@@ -17,6 +17,9 @@
 //	           nothing is counted before all bytes go by lanes, and it fails if they do not
 //	size=N     bytes of a write, or of a message (131072, 64; of requests 1024)
 //	streams=N  so many connections at a time (1; of requests 1000)
+//	memory=N   bytes of memory, a multiple of size, that a stream comes out of and goes
+//	           into, one write behind the other; else one place that is hot. Nothing of the
+//	           first 256 MiB counts: they touch memory that is new
 //	busy=N     so many of those of requests are used, the last ones; the others are open (all)
 //	rate=N     messages a second; else one follows the other
 //	check      compare every byte; else the first and the last of each read
@@ -47,8 +50,10 @@ const (
 	chunk   = 128 << 10 // what iperf3 writes at a time
 	ping    = 64
 	request = 1 << 10
-	many    = 1000     // requests at a time
-	largest = 16 << 20 // of a write
+	many    = 1000      // requests at a time
+	largest = 16 << 20  // of a write, without memory of its own
+	room    = 1 << 30   // of memory that a stream goes through
+	warm    = 256 << 20 // bytes of such a stream before it counts
 )
 
 // A pump is what the command line asks for.
@@ -57,6 +62,7 @@ type pump struct {
 	amount        float64 // seconds, or round trips
 	with          string  // "net", "either", or "" for lanes
 	size, streams int
+	memory        int // of a stream; 0: it begins anywhere in pattern
 	busy          int // of streams; 0: all
 	rate          float64
 	check         bool
@@ -70,7 +76,7 @@ type result struct {
 	Histogram *measure.Histogram `json:"histogram"`
 }
 
-var errUsage = errors.New("usage: gopump serve|stream|pingpong|requests|connect|exchange ADDRESS PORT [AMOUNT] [net|either] [size=N] [streams=N] [busy=N] [rate=N] [check] [json]")
+var errUsage = errors.New("usage: gopump serve|stream|pingpong|requests|connect|exchange ADDRESS PORT [AMOUNT] [net|either] [size=N] [memory=N] [streams=N] [busy=N] [rate=N] [check] [json]")
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {
@@ -119,6 +125,8 @@ func parse(args []string) (*pump, error) {
 			p.with = name
 		case name == "size":
 			p.size, err = strconv.Atoi(value)
+		case name == "memory":
+			p.memory, err = strconv.Atoi(value)
 		case name == "streams":
 			p.streams, err = strconv.Atoi(value)
 		case name == "busy":
@@ -137,7 +145,7 @@ func parse(args []string) (*pump, error) {
 			return nil, errUsage
 		}
 	}
-	if p.size < 1 || p.size > largest || p.streams < 1 || p.amount <= 0 || p.rate < 0 || p.busy < 0 || p.busy > p.streams {
+	if !fits(p.size, p.memory) || p.memory > 0 && p.mode != "stream" || p.streams < 1 || p.amount <= 0 || p.rate < 0 || p.busy < 0 || p.busy > p.streams {
 		return nil, errUsage
 	}
 	return p, nil

@@ -12,7 +12,7 @@ import (
 // What a client begins each connection with: the mode as a letter, and what is to come.
 type hello struct {
 	Mode, Check  uint32
-	Size, Rounds uint64 // Rounds: of a connection for messages; 0: to its end
+	Size, Rounds uint64 // Rounds: of a connection for messages, 0: to its end; of a stream its memory
 }
 
 // An answer ends a stream, or tells of the server. CPU is its time in ns.
@@ -39,7 +39,7 @@ func (p *pump) open(mode uint32) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := hello{Mode: mode, Size: uint64(p.size)}
+	h := hello{Mode: mode, Size: uint64(p.size), Rounds: uint64(p.memory)}
 	if p.check {
 		h.Check = 1
 	}
@@ -57,9 +57,21 @@ func (p *pump) open(mode uint32) (net.Conn, error) {
 // what is lost shifts it.
 const period = 131071
 
+// fits says that writes may have a size, of a stream that goes through so much
+// memory; 0: none of its own.
+func fits[T int | uint64](size, memory T) bool {
+	if memory == 0 {
+		return 1 <= size && size <= largest
+	}
+	return 1 <= size && size <= memory && memory <= room && memory%size == 0
+}
+
 // pattern is that, and a largest write more to begin anywhere in it.
-var pattern = func() []byte {
-	b := make([]byte, period, period+largest)
+var pattern = patterned(period + largest)
+
+// patterned is as much of it.
+func patterned(n int) []byte {
+	b := make([]byte, min(period, n), n)
 	x := uint64(0x9e3779b97f4a7c15)
 	for i := range b { // xorshift64
 		x ^= x << 13
@@ -71,18 +83,22 @@ var pattern = func() []byte {
 		b = append(b, b[:min(period, cap(b)-len(b))]...)
 	}
 	return b
-}()
+}
 
-// differs: these are not the bytes of a stream from byte at on. Unless all are to be
-// compared, their two ends are.
+// differs: these are not the bytes of a stream, or of its memory, from byte at on.
+// Unless all are to be compared, their two ends are.
 func differs(b []byte, at uint64, all bool) bool {
 	const ends = 16
-	want := pattern[at%period:][:len(b)]
-	if all || len(b) <= 2*ends {
-		return !bytes.Equal(b, want)
+	wrong := func(b []byte, at uint64) bool { return !bytes.Equal(b, pattern[at%period:][:len(b)]) }
+	if last := len(b) - ends; !all && last > ends {
+		return wrong(b[:ends], at) || wrong(b[last:], at+uint64(last))
 	}
-	last := len(b) - ends
-	return !bytes.Equal(b[:ends], want[:ends]) || !bytes.Equal(b[last:], want[last:])
+	for ; len(b) > period; b, at = b[period:], at+period {
+		if wrong(b[:period], at) {
+			return true
+		}
+	}
+	return wrong(b, at)
 }
 
 // serve answers clients until it is killed.
@@ -100,7 +116,14 @@ func (p *pump) serve() error {
 		go func() {
 			defer c.Close()
 			var h hello
-			if get(c, &h) == nil && 1 <= h.Size && h.Size <= largest {
+			if get(c, &h) != nil {
+				return
+			}
+			memory := h.Rounds
+			if h.Mode != oneStream && h.Mode != someStream {
+				memory = 0
+			}
+			if fits(h.Size, memory) {
 				answerTo(c, h)
 			}
 		}()
@@ -134,15 +157,27 @@ func echo(c net.Conn, b []byte) error {
 
 // swallow reads a stream, and answers at its end how it was.
 func swallow(c net.Conn, h hello) {
-	b := make([]byte, max(chunk, h.Size))
+	memory, size := h.Rounds, h.Size
+	if memory == 0 {
+		size = max(chunk, size)
+	}
+	b := make([]byte, max(memory, size))
 	var a answer
-	before := used()
+	before, cold := used(), memory > 0
 	for {
-		n, err := c.Read(b)
-		if n > 0 && differs(b[:n], a.Bytes, h.Check != 0) {
+		at, on := uint64(0), a.Bytes
+		if memory > 0 { // writes are read as they were written
+			at = a.Bytes % memory
+			on = at
+		}
+		n, err := c.Read(b[at:][:size-at%size])
+		if n > 0 && differs(b[at:][:n], on, h.Check != 0) {
 			a.Wrong++
 		}
 		a.Bytes += uint64(n)
+		if cold && a.Bytes >= warm {
+			before, cold = used(), false
+		}
 		if err == io.EOF {
 			break
 		}

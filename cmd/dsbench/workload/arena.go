@@ -167,38 +167,38 @@ func (a *arena) close() {
 	a.running = nil
 }
 
-// watch looks for connections on lanes until the function it returns is called,
-// which says whether there were any.
-func (a *arena) watch() (seen func() bool) {
+// watch looks for connections that show a sign until the function it returns is
+// called, which says whether there were any.
+func (a *arena) watch(sign func(status.Socket) bool) (seen func() bool) {
 	if !a.client {
 		return func() bool { return false }
 	}
 	stop, result := make(chan struct{}), make(chan bool)
 	go func() {
-		lanes := false
+		any := false
 		for {
 			select {
 			case <-stop:
-				result <- lanes
+				result <- any
 				return
 			case <-time.After(150 * time.Millisecond): // seldom: it costs CPU time that is measured
 			}
-			if !lanes {
-				lanes = a.lanes()
+			if !any {
+				any = a.shows(sign)
 			}
 		}
 	}()
 	return func() bool { close(stop); return <-result }
 }
 
-func (a *arena) lanes() bool {
+func (a *arena) shows(sign func(status.Socket) bool) bool {
 	processes, err := status.All()
 	if err != nil {
 		return false
 	}
 	for _, p := range processes {
 		for _, s := range p.Sockets {
-			if p.Fabric == filepath.Join(a.dir, "fabric") && (s.ReadsLane || s.WritesLane) {
+			if p.Fabric == filepath.Join(a.dir, "fabric") && sign(s) {
 				return true
 			}
 		}

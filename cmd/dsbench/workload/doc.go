@@ -20,6 +20,9 @@
 //	requests          requests on 1,000 connections at a time
 //	requests-cpu      CPU time of both sides for one
 //
+//	zcopy-…           of either: a stream of large writes that their reader copies, beside the
+//	                  same through windows; -cpu: CPU time of both sides for a GB of it
+//
 //	redis-get         redis-benchmark, 50 clients, one, and 500
 //	redis-pipelined   50 clients with 16 requests at a time
 //	redis-three       two of them at once, and redis-five four: more busy processes than CPUs

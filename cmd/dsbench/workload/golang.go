@@ -23,7 +23,7 @@ func (p Plan) goTests() []test {
 	asleep, oneCPU := ping, stream
 	asleep.args, oneCPU.cpus = []string{"rate=1000"}, p.firstCPU()
 	all := strconv.Itoa(clients) + " connections, all in use"
-	return []test{
+	return append([]test{
 		{name: "stream", size: block, unit: report.BytesPerSecond, what: "one stream, what the receiver got",
 			target: report.AtLeast(report.Ratio, 4), upgrades: true, run: stream.run},
 		{name: "ping-polling", size: message, unit: report.Nanoseconds, what: "half of a round trip, median, one message after the other",
@@ -40,7 +40,7 @@ func (p Plan) goTests() []test {
 			target: report.AtMost(report.Ratio, 1), upgrades: true, run: cost.run},
 		{name: "plain-calls", size: message, unit: report.CallsPerOp, what: "system calls that succeed per request of a long connection to a server with package net, beyond those of a client with package net; without those by which Go's runtime sleeps",
 			target: report.AtMost(report.Value, 0.01), packages: []string{"strace"}, alone: extraCalls(ofGo(plainPeer))},
-	}
+	}, p.zcopyTests(goZCopy)...)
 }
 
 // A goPump is a run of gopump, with package directsockets or, for reference, with net.

@@ -14,6 +14,7 @@ import (
 	"exnet/cmd/dsbench/measure"
 	"exnet/cmd/dsbench/path"
 	"exnet/cmd/dsbench/report"
+	"exnet/directsockets/status"
 )
 
 // A Group is the tests of one command.
@@ -52,6 +53,9 @@ type test struct {
 	pairs    int  // at least so many, whatever the plan says
 	upgrades bool // connections have to be on lanes, or the row says so
 	abroad   bool // also over exn0
+
+	announces bool   // those with the library have to announce writes, or the row says so
+	against   string // with what it is compared; "": as the group
 
 	// prepare makes what all runs share, in the bench's directory.
 	prepare func(ctx context.Context, b *bench) error
@@ -257,6 +261,14 @@ func (t test) row(over string) report.Row {
 	return row
 }
 
+// sign is what its connections have to show.
+func (t test) sign(s status.Socket) bool {
+	if t.announces {
+		return s.ZCopy.Read+s.ZCopy.Written > 0
+	}
+	return s.ReadsLane || s.WritesLane
+}
+
 // ways are those of a test that can be had here.
 func (b *bench) ways(t test) (ways []way) {
 	for _, name := range b.over(t) {
@@ -313,7 +325,10 @@ func (b *bench) compare(ctx context.Context, t *test, ways []way) ([]report.Row,
 	astray := make([]int, len(ways))
 	for i, w := range ways {
 		rows[i] = t.row(w.name)
-		_, rows[i].Against = b.Group.path()
+		rows[i].Against = t.against
+		if t.against == "" {
+			_, rows[i].Against = b.Group.path()
+		}
 	}
 	if t.counted {
 		for i, w := range ways {
@@ -330,7 +345,7 @@ func (b *bench) compare(ctx context.Context, t *test, ways []way) ([]report.Row,
 			if lost[i] {
 				continue
 			}
-			o, lanes, noisy, err := b.quietly(ctx, t, w, n[i])
+			o, seen, noisy, err := b.quietly(ctx, t, w, n[i])
 			if err != nil && w.path != nil && ctx.Err() == nil {
 				lost[i] = true
 				b.report.Fail(t.name+" "+w.name, err)
@@ -347,7 +362,7 @@ func (b *bench) compare(ctx context.Context, t *test, ways []way) ([]report.Row,
 			} else {
 				rows[i].Runs = append(rows[i].Runs, o.value)
 			}
-			if t.upgrades && w.library && !lanes {
+			if (t.upgrades || t.announces) && w.library && !seen {
 				astray[i]++
 			}
 			b.progress.Done(b.runTakes())
@@ -356,7 +371,11 @@ func (b *bench) compare(ctx context.Context, t *test, ways []way) ([]report.Row,
 	for i := range rows {
 		rows[i].ReferenceRuns = reference[:len(rows[i].Runs)]
 		if astray[i] > 0 {
-			rows[i].Note = fmt.Sprintf("in %d of %d runs with the library no connection was seen on a lane", astray[i], len(rows[i].Runs))
+			what := "no connection was seen on a lane"
+			if t.announces {
+				what = "no byte was seen to be copied by its reader"
+			}
+			rows[i].Note = fmt.Sprintf("in %d of %d runs with the library %s", astray[i], len(rows[i].Runs), what)
 		}
 		rows[i].Disturbed = min(len(rows[i].Runs), max(rows[i].Disturbed, rows[0].Disturbed))
 	}
@@ -382,7 +401,7 @@ func (b *bench) count(ctx context.Context, t *test, w way) (n int, err error) {
 }
 
 // quietly makes one run, and once more if it was noisy.
-func (b *bench) quietly(ctx context.Context, t *test, w way, n int) (o outcome, lanes, noisy bool, err error) {
+func (b *bench) quietly(ctx context.Context, t *test, w way, n int) (o outcome, seen, noisy bool, err error) {
 	daemons := func() []int {
 		if w.path == nil {
 			return nil
@@ -390,15 +409,15 @@ func (b *bench) quietly(ctx context.Context, t *test, w way, n int) (o outcome, 
 		return w.path.Daemons
 	}
 	noisy, err = b.quiet.Run(daemons, func() (used time.Duration, err error) {
-		o, lanes, err = b.one(ctx, t, w, n)
+		o, seen, err = b.one(ctx, t, w, n)
 		return o.cpu, err
 	})
-	return o, lanes, noisy, err
+	return o, seen, noisy, err
 }
 
-// one makes one run, in new processes and a new fabric directory. lanes says
-// whether a connection was seen on a lane.
-func (b *bench) one(ctx context.Context, t *test, w way, n int) (o outcome, lanes bool, err error) {
+// one makes one run, in new processes and a new fabric directory. seen says
+// whether a connection was seen to do what the test is about.
+func (b *bench) one(ctx context.Context, t *test, w way, n int) (o outcome, seen bool, err error) {
 	dir, err := b.directory()
 	if err != nil {
 		return o, false, err
@@ -412,12 +431,12 @@ func (b *bench) one(ctx context.Context, t *test, w way, n int) (o outcome, lane
 		a.abroad = w.path
 	}
 	defer a.close()
-	seen := a.watch()
+	watched := a.watch(t.sign)
 	o, err = t.run(ctx, a, n)
-	lanes = seen()
+	seen = watched()
 	a.close()
 	o.cpu = a.cpu
-	return o, lanes, err
+	return o, seen, err
 }
 
 // The tests that others use to check their own results by.

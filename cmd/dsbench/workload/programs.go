@@ -200,7 +200,7 @@ func (b *bench) idlePair(ctx context.Context, preloaded bool) (pids []int, end f
 		if _, err := commands.Write([]byte(strings.Repeat("ping\n", 20))); err != nil {
 			return fail(fmt.Errorf("redis-cli ended: %w", err))
 		}
-		if !preloaded || a.lanes() {
+		if !preloaded || a.shows(test{}.sign) {
 			return []int{a.running[0].cmd.Process.Pid, cmd.Process.Pid}, end, nil
 		}
 		if time.Now().After(deadline) {

@@ -48,7 +48,7 @@ func TestTestsAreComplete(t *testing.T) {
 	for _, g := range []Group{Library, Go, Programs} {
 		p := Plan{Group: g, Runs: 5}
 		for _, test := range p.tests() {
-			if test.name == "" || test.what == "" || test.target == nil && !strings.HasPrefix(test.name, "mpi-") || g != Go && len(test.packages) == 0 || (test.run == nil) == (test.alone == nil) {
+			if test.name == "" || test.what == "" || test.target == nil && !strings.HasPrefix(test.name, "mpi-") && !test.announces || g != Go && !test.announces && len(test.packages) == 0 || (test.run == nil) == (test.alone == nil) {
 				t.Errorf("%s: incomplete: %+v", g, test)
 			}
 			if test.target != nil && test.target.Of == report.RatioSurely && p.pairs(test) < 30 {
@@ -106,6 +106,25 @@ func TestGoRuns(t *testing.T) {
 	for _, row := range r.Rows {
 		if row.Path != "go" || len(row.Runs) != 1 || row.Runs[0] <= 0 || len(row.ReferenceRuns) != 1 || row.ReferenceRuns[0] <= 0 {
 			t.Errorf("%+v", row)
+		}
+	}
+}
+
+// ZCopy is compared with lanes that do without, and is seen, in either language.
+func TestZCopyRuns(t *testing.T) {
+	for _, p := range []Plan{
+		{Group: Go, GoPump: built.Path(t, "gopump")},
+		{Group: Library, Library: built.Path(t, "libextds.so"), Pump: built.Path(t, "pump")},
+	} {
+		p.Tests, p.Runs, p.Quick = []string{"zcopy-hot"}, 1, true
+		var r report.Report
+		if err := p.Run(t.Context(), &r, nil); err != nil || len(r.Failures) > 0 || len(r.Rows) != 4 {
+			t.Fatalf("%v: %+v", err, r)
+		}
+		for _, row := range r.Rows {
+			if row.Runs[0] <= 0 || row.ReferenceRuns[0] <= 0 || !strings.Contains(row.Against, "BCopy") || (row.Target == nil) != (row.Unit == report.BytesPerSecond) {
+				t.Errorf("%+v", row)
+			}
 		}
 	}
 }

@@ -20,6 +20,9 @@
 //	rate=N     messages a second; else one follows the other
 //	pause=US   so long between an answer and the next message
 //	rounds=N   round trips of each connection of connect
+//	memory=N   bytes of memory, a multiple of size, that a stream comes out of and goes
+//	           into, one write behind the other; else one place that is hot. Nothing of the
+//	           first WARM bytes counts: they touch memory that is new, and go by TCP
 //	check      compare every byte; else the first and the last of each read
 //	split      of pingpong: also say how long writing takes, and waiting for the answer
 //	json       say all that is known, as one JSON object: see report
@@ -53,17 +56,22 @@ static void *send_stream(void *arg)
 {
 	struct sent *s = arg;
 	struct answer a;
-	uint64_t counts = 0, since = 0, start = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+	uint64_t counts = 0, since = 0, warm = 0, start = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+	uint64_t period = with.memory ? with.memory : PERIOD;
 	int fd = open_connection(with.streams > 1 ? 'n' : 's');
 	for (;;) {
-		if (!put(fd, pattern + s->bytes % PERIOD, with.size))
+		if (!put(fd, pattern + s->bytes % period, with.size))
 			fail("write");
 		s->bytes += with.size;
 		uint64_t t = now();
-		if (since == 0 && t >= run.begin)
+		if (since == 0 && t >= run.begin && (!with.memory || s->bytes >= WARM))
 			since = t;
 		else if (since != 0)
 			counts += with.size;
+		if (with.memory && warm == 0 && s->bytes >= WARM) {
+			warm = s->bytes;
+			start = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+		}
 		if (t >= run.end && counts > 0)
 			break;
 	}
@@ -78,6 +86,7 @@ static void *send_stream(void *arg)
 		wrong("the stream is not what was sent");
 	if (a.bytes != s->bytes)
 		wrong("as many bytes as were sent did not arrive");
+	s->bytes -= warm;
 	close(fd);
 	return NULL;
 }
@@ -203,7 +212,7 @@ static void report(double rate, double plain, struct sent s)
 
 static void usage(void)
 {
-	fputs("usage: pump serve|stream|pingpong|connect|many|idle ADDRESS PORT [SECONDS [size=N] [streams=N] [rate=N] [pause=US] [rounds=N] [check] [split] [json]]\n", stderr);
+	fputs("usage: pump serve|stream|pingpong|connect|many|idle ADDRESS PORT [SECONDS [size=N] [streams=N] [rate=N] [pause=US] [rounds=N] [memory=N] [check] [split] [json]]\n", stderr);
 	exit(2);
 }
 
@@ -239,6 +248,8 @@ static void parse(int argc, char **argv)
 			with.pause = atof(argv[i] + 6);
 		else if (!strncmp(argv[i], "rounds=", 7))
 			with.rounds = strtoull(argv[i] + 7, NULL, 10);
+		else if (!strncmp(argv[i], "memory=", 7))
+			with.memory = strtoull(argv[i] + 7, NULL, 10);
 		else if (!strcmp(argv[i], "split"))
 			with.split = 1;
 		else if (!strcmp(argv[i], "check"))
@@ -249,7 +260,7 @@ static void parse(int argc, char **argv)
 			usage();
 	}
 	uint64_t most = !strcmp(with.mode, "many") || !strcmp(with.mode, "idle") ? CROWD : MANY;
-	if (with.size < 1 || with.size > LARGEST || with.streams < 1 || with.streams > most || with.rounds < 1 || !(with.seconds > 0) || with.rate < 0 ||
+	if (!fits(with.size, with.memory) || (with.memory && strcmp(with.mode, "stream")) || with.streams < 1 || with.streams > most || with.rounds < 1 || !(with.seconds > 0) || with.rate < 0 ||
 	    with.pause < 0 || with.pause >= 1e6)
 		usage();
 }
@@ -264,7 +275,7 @@ int main(int argc, char **argv)
 		files.rlim_cur = files.rlim_max; // a crowd needs a descriptor for each
 		setrlimit(RLIMIT_NOFILE, &files);
 	}
-	make_pattern();
+	make_pattern(with.memory);
 	if (!strcmp(with.mode, "serve")) {
 		int fd = open_socket();
 		setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);

@@ -10,7 +10,9 @@
 enum {
 	CHUNK = 128 << 10, // what iperf3 writes at a time
 	PING = 64,
-	LARGEST = 16 << 20, // of a write
+	LARGEST = 16 << 20, // of a write, without memory of its own
+	ROOM = 1 << 30,	    // of memory that a stream goes through
+	WARM = 256 << 20,   // bytes of such a stream before it counts
 	MANY = 64,	    // streams
 	CROWD = 65536,	    // connections, and descriptors
 	BUSY = 100,	    // of them that wait for an answer
@@ -23,7 +25,7 @@ enum {
 // What a client begins each connection with, and what ends a stream.
 struct hello {
 	uint32_t mode, check;
-	uint64_t size, rounds; // rounds: of a connection for messages, 0: to its end
+	uint64_t size, rounds; // rounds: of a connection for messages, 0: to its end; of a stream its memory
 };
 struct answer {
 	uint64_t bytes, wrong, cpu;
@@ -33,13 +35,13 @@ struct answer {
 extern struct with {
 	const char *mode;
 	double seconds, rate, pause;
-	uint64_t size, streams, rounds;
+	uint64_t size, streams, rounds, memory;
 	int check, json, split;
 	struct sockaddr_storage at;
 	socklen_t length;
 } with;
 
-extern char *pattern; // PERIOD bytes over and over, and LARGEST more to begin anywhere
+extern char *pattern; // PERIOD bytes over and over, and LARGEST more to begin anywhere; or the memory
 
 void fail(const char *what);
 void wrong(const char *what);
@@ -51,9 +53,12 @@ uint64_t now(void);
 int all(int fd, void *to, size_t n);
 int put(int fd, const void *from, size_t n);
 
-void make_pattern(void);
+// fits: writes may have that size, of a stream that goes through so much memory; 0: none.
+int fits(uint64_t size, uint64_t memory);
 
-// differs looks whether the n bytes at b are those of a stream from byte at on.
+void make_pattern(uint64_t memory);
+
+// differs looks whether the n bytes at b are those of a stream, or of its memory, from byte at on.
 int differs(const char *b, size_t n, uint64_t at, int every);
 
 int open_socket(void);

@@ -14,18 +14,26 @@ struct served {
 
 static void serve_stream(struct served s)
 {
-	size_t room = s.hello.size > CHUNK ? s.hello.size : CHUNK;
-	char *buffer = malloc(room);
+	size_t memory = s.hello.rounds, room = s.hello.size > CHUNK || memory ? s.hello.size : CHUNK;
+	char *buffer = malloc(memory ? memory : room);
 	struct answer a = {0};
 	uint64_t before = clock_ns(CLOCK_THREAD_CPUTIME_ID);
 	ssize_t n;
 	if (!buffer)
 		fail("memory");
-	while ((n = read(s.fd, buffer, room)) > 0 || (n < 0 && errno == EINTR)) {
-		if (n < 0)
+	for (int warm = !memory;;) {
+		uint64_t at = memory ? a.bytes % memory : 0; // writes are read as they were written
+		n = read(s.fd, buffer + at, room - at % room);
+		if (n < 0 && errno == EINTR)
 			continue;
-		a.wrong += (uint64_t)differs(buffer, (size_t)n, a.bytes, s.hello.check != 0);
+		if (n <= 0)
+			break;
+		a.wrong += (uint64_t)differs(buffer + at, (size_t)n, memory ? at : a.bytes, s.hello.check != 0);
 		a.bytes += (uint64_t)n;
+		if (!warm && a.bytes >= WARM) {
+			warm = 1;
+			before = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+		}
 	}
 	a.cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID) - before;
 	if (n == 0)
@@ -61,7 +69,8 @@ static struct served accepted(int listener)
 		if (s.fd < 0)
 			fail("accept");
 		no_delay(s.fd);
-		if (all(s.fd, &s.hello, sizeof s.hello) && s.hello.size >= 1 && s.hello.size <= LARGEST)
+		if (all(s.fd, &s.hello, sizeof s.hello) &&
+		    fits(s.hello.size, s.hello.mode == 's' || s.hello.mode == 'n' ? s.hello.rounds : 0))
 			return s;
 		close(s.fd);
 	}

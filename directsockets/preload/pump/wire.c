@@ -66,10 +66,15 @@ int put(int fd, const void *from, size_t n)
 	return 1;
 }
 
-void make_pattern(void)
+int fits(uint64_t size, uint64_t memory)
 {
-	uint64_t x = 0x9e3779b97f4a7c15;
-	pattern = malloc(PERIOD + LARGEST);
+	return size >= 1 && (memory ? memory <= ROOM && size <= memory && memory % size == 0 : size <= LARGEST);
+}
+
+void make_pattern(uint64_t memory)
+{
+	uint64_t x = 0x9e3779b97f4a7c15, n = memory > PERIOD + LARGEST ? memory : PERIOD + LARGEST;
+	pattern = malloc(n);
 	if (!pattern)
 		fail("memory");
 	for (size_t i = 0; i < PERIOD; i++) { // xorshift64
@@ -78,17 +83,21 @@ void make_pattern(void)
 		x ^= x << 17;
 		pattern[i] = (char)(x >> 32);
 	}
-	for (size_t i = PERIOD; i < PERIOD + LARGEST; i++)
+	for (size_t i = PERIOD; i < n; i++)
 		pattern[i] = pattern[i - PERIOD];
 }
 
 int differs(const char *b, size_t n, uint64_t at, int every)
 {
-	const char *want = pattern + at % PERIOD;
 	size_t k = n < ENDS ? n : ENDS;
-	if (every)
-		return memcmp(b, want, n) != 0;
-	return memcmp(b, want, k) != 0 || memcmp(b + n - k, want + n - k, k) != 0;
+	if (!every)
+		return memcmp(b, pattern + at % PERIOD, k) != 0 || memcmp(b + n - k, pattern + (at + n - k) % PERIOD, k) != 0;
+	for (; n > 0; b += k, at += k, n -= k) {
+		k = n < PERIOD ? n : PERIOD;
+		if (memcmp(b, pattern + at % PERIOD, k) != 0)
+			return 1;
+	}
+	return 0;
 }
 
 int open_socket(void)
@@ -108,7 +117,7 @@ void no_delay(int fd)
 
 int open_connection(char mode)
 {
-	struct hello h = {.mode = (uint32_t)mode, .check = (uint32_t)with.check, .size = with.size, .rounds = mode == 'c' ? with.rounds : 0};
+	struct hello h = {.mode = (uint32_t)mode, .check = (uint32_t)with.check, .size = with.size, .rounds = mode == 'c' ? with.rounds : with.memory};
 	int fd = open_socket();
 	while (connect(fd, (struct sockaddr *)&with.at, with.length) < 0)
 		if (errno != EINTR && errno != EAGAIN) // a full queue of AF_UNIX says EAGAIN
