@@ -76,6 +76,24 @@ static size_t cursor_span(struct cursor *c)
 	return c->n > 0 ? c->iov->iov_len - c->off : 0;
 }
 
+// copy is memcpy where that is fast. For large n glibc may use `rep movsb`, which on AMD's Zen 3
+// and 4 is 16 times slower where `to` lies up to 31 bytes further into a page than `from`. So
+// lie the memory that malloc gives, 16 bytes into a page, and a window. Parts of 1 KiB are
+// below what glibc does so, and as fast as the rest is; 64 is to be sure.
+static void copy(uint8_t *to, const uint8_t *from, size_t n)
+{
+	enum { PART = 1024, PAGE = 4096, NEAR = 64 };
+	size_t ahead = ((uintptr_t)to - (uintptr_t)from) % PAGE;
+	if (ahead == 0 || ahead >= NEAR) {
+		memcpy(to, from, n);
+		return;
+	}
+	for (size_t k; n > 0; to += k, from += k, n -= k) {
+		k = n < PART ? n : PART;
+		memcpy(to, from, k);
+	}
+}
+
 static void cursor_move(struct cursor *c, uint8_t *to, const uint8_t *from, size_t n)
 {
 	while (n > 0) {
@@ -86,10 +104,10 @@ static void cursor_move(struct cursor *c, uint8_t *to, const uint8_t *from, size
 			return;
 		uint8_t *at = (uint8_t *)c->iov->iov_base + c->off;
 		if (to) {
-			memcpy(to, at, k);
+			copy(to, at, k);
 			to += k;
 		} else if (from) {
-			memcpy(at, from, k);
+			copy(at, from, k);
 			from += k;
 		}
 		c->off += k;
