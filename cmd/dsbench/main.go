@@ -8,7 +8,7 @@
 //	dsbench ds --go       package directsockets against package net
 //	dsbench apps          servers and their clients with it and without
 //	dsbench figures       all paths over sizes, settings and numbers of connections
-//	dsbench breakdown     the CPU time of a message by layers
+//	dsbench breakdown     where the time of a message goes, layer by layer
 //	dsbench server        the other side of dsbench client
 //	dsbench client HOST   TCP or UDP between two hosts
 //	dsbench compare A B   which rows of two reports differ beyond their noise
@@ -35,6 +35,7 @@
 //	workload, debroot   dsbench ds and apps, and where real programs come from
 //	gopump              the program of Go that is sent over their paths
 //	traffic             what is sent: exn, server and client
+//	tracing             when the kernel passes its tracepoints
 //	measure             two halves side by side, statistics, and the noise beside them
 //	report, page        what comes out: rows, tables, comparison; figures
 //
@@ -84,7 +85,7 @@ type commands struct {
 	DS        dsCommand        `cmd:"" name:"ds" help:"Measure the library that moves TCP connections to shared memory."`
 	Apps      appsCommand      `cmd:"" help:"Measure real servers and clients with that library and without."`
 	Figures   figuresCommand   `cmd:"" set:"runs=10" help:"Compare all paths over sizes, settings and numbers of connections."`
-	Breakdown breakdownCommand `cmd:"" help:"Show which layers the CPU time of a message goes to."`
+	Breakdown breakdownCommand `cmd:"" help:"Show where the time of a message goes, layer by layer."`
 	Server    serverCommand    `cmd:"" help:"Answer clients that measure TCP and UDP between two hosts."`
 	Client    clientCommand    `cmd:"" help:"Measure TCP or UDP to a host on which dsbench server runs."`
 	Compare   compareCommand   `cmd:"" help:"Show what differs between two reports beyond their noise."`

@@ -102,9 +102,14 @@ type breakdownCommand struct {
 
 // Help is the long text of --help.
 func (*breakdownCommand) Help() string {
-	return "Where the processors are while messages of 64 bytes go round over a path: CPU time of each layer for one round trip, by sampling with perf, beside table 5.1 " +
-		"of the thesis. It is work that is shown, not the time that a message takes, which stands beside it by the client's own clock: of its write, and of waiting for the answer. " +
-		"The layers need root and the program perf (Debian: linux-perf); without perf they are left out.\n\n" + exitHelp
+	return "Where the time of a message of 64 bytes goes that goes round over a path, seen three ways:\n\n" +
+		"trace-… The time that passes, by tracepoints of the kernel: system calls, packets given to devices and to IP, who is woken and gets a CPU. It needs root, " +
+		"and nothing else; it slows down what it sees, by how much says trace-round beside time-round.\n\n" +
+		"wake, tcp, copy, … The work of the CPUs in each layer, by sampling with perf (Debian: linux-perf), beside table 5.1 of the thesis. It needs root. " +
+		"Sides that work at the same time count both.\n\n" +
+		"time-… The time by the client's own clock: of its write, and of waiting for the answer. It needs nothing, and is all there is of messages in shared memory, " +
+		"which pass no tracepoint.\n\n" +
+		"What cannot be seen here is left out and said. The tracepoints are an instance of tracefs that nobody else sees, and goes in the end.\n\n" + exitHelp
 }
 
 // Run measures and prints.

@@ -32,8 +32,10 @@ import (
 // takes, of which waiting and the ways between processors are most. A program that
 // polls works all the time.
 //
-// That time is shown beside it, by the client's own clock: how long its write takes, and how long it
-// then waits for the answer. Those two need neither perf nor root.
+// That time is shown beside it, twice. By the client's own clock: how long its write takes, and how long it
+// then waits for the answer. Those two need neither perf nor root. And by the tracepoints of the
+// kernel, where it is root's: how long a message takes from each to the next ([milestone]). What
+// is noted is slower by that, so the whole round trip stands there, too.
 type Breakdown struct {
 	Plan
 	Perf string // path of the program perf; "": there is none
@@ -111,7 +113,17 @@ const (
 
 // Takes is about how long it takes.
 func (b Breakdown) Takes() time.Duration {
-	return time.Duration(len(b.profiled().ways())) * (opening + time.Duration(b.Runs)*(2*b.length()+profiling))
+	return time.Duration(len(b.profiled().ways())) * (opening + time.Duration(b.Runs)*b.runTakes())
+}
+
+// runTakes is how long a run of all that is measured takes.
+func (b Breakdown) runTakes() time.Duration {
+	const switching = 300 * time.Millisecond // tracepoints on and off
+	d := 2*b.length() + switching
+	if b.Perf != "" {
+		d += b.length() + profiling
+	}
+	return d
 }
 
 // profiled is the plan with the paths that it comes to.
@@ -132,15 +144,30 @@ func (b Breakdown) Run(ctx context.Context, r *report.Report, progress *report.P
 	bench.open(ctx, plan.ways())
 	rr := plan.load("rr")
 	times := map[string]map[string][]float64{} // by path and layer
+	shares, untraced := map[string][]float64{}, map[string]error{}
 	for range b.Runs {
 		for _, w := range plan.ways() {
 			c, ok := bench.paths[w.name].(*pumped)
 			if !ok || bench.failed[w.name] || ctx.Err() != nil {
 				continue
 			}
-			progress.Doing("watching messages over " + w.name)
+			progress.Doing("timing messages over " + w.name)
 			found, err := clocked(ctx, c, rr)
+			if err == nil {
+				progress.Doing("tracing messages over " + w.name)
+				var steps map[string]float64
+				var share float64
+				var not untraceable
+				switch steps, share, err = traced(ctx, c, rr); {
+				case errors.As(err, &not):
+					untraced[w.name], err = not, nil
+				case err == nil:
+					maps.Copy(found, steps)
+					shares[w.name] = append(shares[w.name], share)
+				}
+			}
 			if err == nil && b.Perf != "" {
+				progress.Doing("sampling the CPUs, messages over " + w.name)
 				var sampled map[string]float64
 				sampled, err = b.profile(ctx, c, rr)
 				maps.Copy(found, sampled)
@@ -156,29 +183,44 @@ func (b Breakdown) Run(ctx context.Context, r *report.Report, progress *report.P
 			if times[w.name] == nil {
 				times[w.name] = map[string][]float64{}
 			}
-			for _, l := range slices.Concat(layers, others, steps) {
-				times[w.name][l.name] = append(times[w.name][l.name], found[l.name])
+			for _, l := range slices.Concat(layers, others, steps, tracedSteps[:]) {
+				if v, ok := found[l.name]; ok {
+					times[w.name][l.name] = append(times[w.name][l.name], v)
+				}
 			}
-			progress.Done(2*b.length() + profiling)
+			progress.Done(b.runTakes())
 		}
 	}
 	if b.Perf == "" {
 		r.Skip("layers", errors.New("no program perf: install it (Debian: linux-perf), or give its path with --perf"))
 	}
-	for _, l := range slices.Concat(layers, others, steps) {
-		what := "CPU time for one round trip of 64 bytes in "
-		if slices.ContainsFunc(steps, func(s layer) bool { return s.name == l.name }) {
-			what = "time by the client's clock, mean, of "
-		}
-		for _, w := range plan.ways() {
-			if runs := times[w.name][l.name]; slices.ContainsFunc(runs, func(v float64) bool { return v > 0 }) {
-				r.Rows = append(r.Rows, report.Row{Test: l.name, Path: w.name, Size: message, Unit: report.Nanoseconds, Runs: runs,
-					What: what + l.what}.Finish())
+	for path := range shares {
+		delete(untraced, path) // in another run it was
+	}
+	skipUntraced(r, plan.ways(), untraced)
+	for _, each := range []struct {
+		layers []layer
+		what   string
+	}{
+		{layers, "CPU time for one round trip of 64 bytes in "},
+		{others, "CPU time for one round trip of 64 bytes in "},
+		{tracedSteps[:], "by the kernel's tracepoints, mean of an ordinary round trip of 64 bytes, both ways together: "},
+		{steps, "time by the client's clock, mean, of "},
+	} {
+		for _, l := range each.layers {
+			for _, w := range plan.ways() {
+				if runs := times[w.name][l.name]; slices.ContainsFunc(runs, func(v float64) bool { return v > 0 }) {
+					row := report.Row{Test: l.name, Path: w.name, Size: message, Unit: report.Nanoseconds, Runs: runs, What: each.what + l.what}
+					if l.name == tracedSteps[milestones].name {
+						row.Note = fmt.Sprintf("%.0f %% of the round trips pass the same tracepoints; the middle half of those is shown", 100*measure.Median(shares[w.name]))
+					}
+					r.Rows = append(r.Rows, row.Finish())
+				}
 			}
-		}
-		if l.table > 0 && b.Perf != "" {
-			r.Rows = append(r.Rows, report.Row{Test: l.name, Path: thesis, Size: message, Unit: report.Nanoseconds, Runs: []float64{l.table},
-				Note: "not measured here: table 5.1 of the thesis, Gigabit Ethernet and Linux 2.6.18; its interrupt and its media stand under other"}.Finish())
+			if l.table > 0 && b.Perf != "" {
+				r.Rows = append(r.Rows, report.Row{Test: l.name, Path: thesis, Size: message, Unit: report.Nanoseconds, Runs: []float64{l.table},
+					Note: "not measured here: table 5.1 of the thesis, Gigabit Ethernet and Linux 2.6.18; its interrupt and its media stand under other"}.Finish())
+			}
 		}
 	}
 	if ctx.Err() != nil {
@@ -186,6 +228,17 @@ func (b Breakdown) Run(ctx context.Context, r *report.Report, progress *report.P
 		return context.Cause(ctx)
 	}
 	return nil
+}
+
+// skipUntraced says why there are no steps, once for all paths if it is the same.
+func skipUntraced(r *report.Report, ways []way, untraced map[string]error) {
+	said := map[string]bool{}
+	for _, w := range ways {
+		if err := untraced[w.name]; err != nil && !said[err.Error()] {
+			said[err.Error()] = true
+			r.Skip("tracepoints over "+w.name, err)
+		}
+	}
 }
 
 // load is one of the standard loads by its name.
