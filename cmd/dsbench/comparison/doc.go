@@ -30,9 +30,12 @@
 //	threshold-…   rr of small messages, all by VELO or all by RMA, of lanes and of exn0
 //	window, mtu, budget, itr
 //	              a stream over a setting of its path; itr-rr: messages
+//	tuning        a stream over veth with what administrators tune: GSO, jumbo frames, socket
+//	              buffers, BIG TCP; tuning-rr: messages. What is of the whole machine, as
+//	              busy_poll, stays as it is
 //	sleep         rr with a pause before each message: when polling turns into sleeping
 //	crr-rounds    round trips a second over connections for 1 to 1024 each
-//	many          round trips a second over 1 to 500 connections in turn; many-cpu: of each
+//	many          round trips a second over 1 to 10,000 connections in turn; many-cpu: of each
 //	idle, memory  CPU time and memory of as many connections that do nothing
 //
 // # Theory of operation

@@ -61,6 +61,24 @@ func (l load) at(size int) string {
 	return strings.TrimSpace(l.name + " " + at)
 }
 
+// most is how many rounds there are of it. Those of thousands of connections spend seconds on
+// making them, and differ little.
+func (l load) most(runs int) int {
+	if l.crowds() && l.streams >= 1000 {
+		return min(runs, 5)
+	}
+	return runs
+}
+
+// opening is about how long it takes to make the connections of a crowd, each for the round
+// trips after which it is no longer new.
+func (l load) opening() time.Duration {
+	if l.crowds() {
+		return time.Duration(l.streams) * time.Millisecond
+	}
+	return 0
+}
+
 // crowds says whether it is of connections that are made before it begins.
 func (l load) crowds() bool { return l.mode == "many" || l.mode == "idle" }
 

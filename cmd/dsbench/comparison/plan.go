@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"exnet/cmd/dsbench/measure"
 	"exnet/cmd/dsbench/report"
 )
@@ -53,7 +55,9 @@ func (p Plan) length() time.Duration {
 // What a run takes beside its length: a tenth of that as a warm-up, and the programs.
 const starting = 60 * time.Millisecond
 
-func (p Plan) runTakes(l load) time.Duration { return l.takes(p.length())*11/10 + starting }
+func (p Plan) runTakes(l load) time.Duration {
+	return l.takes(p.length())*11/10 + starting + l.opening()
+}
 
 // opening is about how long it takes to make a path.
 const opening = 500 * time.Millisecond
@@ -66,7 +70,7 @@ func (p Plan) Takes() (d time.Duration) {
 		for _, size := range l.sizes {
 			for _, w := range p.over(l) {
 				if w.carries(l, size) {
-					d += time.Duration(p.Runs) * p.runTakes(l)
+					d += time.Duration(l.most(p.Runs)) * p.runTakes(l)
 				}
 			}
 		}
@@ -195,7 +199,10 @@ func (b *bench) measure(ctx context.Context, l load, size int) {
 		}
 	}
 	all := map[string]*series{}
-	for round := range b.Runs {
+	if over != nil && l.crowds() && !b.roomFor(l) {
+		return
+	}
+	for round := range l.most(b.Runs) {
 		for _, w := range over {
 			name := l.name + " " + w.key()
 			if b.failed[name] {
@@ -226,7 +233,7 @@ func (b *bench) measure(ctx context.Context, l load, size int) {
 		if ctx.Err() != nil {
 			break
 		}
-		if round < b.Runs-1 {
+		if round < l.most(b.Runs)-1 {
 			slices.Reverse(over)
 		}
 	}
@@ -237,6 +244,18 @@ func (b *bench) measure(ctx context.Context, l load, size int) {
 			}
 		}
 	}
+}
+
+// roomFor says whether a process may have the descriptors of a crowd.
+func (b *bench) roomFor(l load) bool {
+	const others = 64
+	var files unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil || files.Max >= uint64(l.streams+others) {
+		return true
+	}
+	b.report.Skip(fmt.Sprintf("%s with %d connections", l.name, l.streams),
+		fmt.Errorf("a process may open %d files: raise the hard limit, as root by ulimit -n %d", files.Max, 2*l.streams))
+	return false
 }
 
 // quietly makes a run, and once more if it was noisy.

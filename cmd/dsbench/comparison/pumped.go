@@ -117,7 +117,8 @@ const patience = 20 * time.Second
 // run makes one run, with a new server and a new client.
 func (w *pumped) run(ctx context.Context, l load, size int) (o outcome, spent spending, err error) {
 	length := l.takes(w.plan.length())
-	ctx, cancel := context.WithTimeoutCause(ctx, length+patience, fmt.Errorf("no end after %v: client and server wait for each other in vain", length+patience))
+	most := length + patience + 10*l.opening()
+	ctx, cancel := context.WithTimeoutCause(ctx, most, fmt.Errorf("no end after %v: client and server wait for each other in vain", most))
 	defer cancel()
 	defer func() {
 		if w.path != nil && err != nil {

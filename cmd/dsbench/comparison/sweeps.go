@@ -9,7 +9,10 @@ import (
 )
 
 // What the loads of a sweep go over where they do not bring ways of their own.
-var swept = []string{"unix", "veth", "exn0", "ds-preload"}
+var swept = []string{"unix", "veth", "exn0", "ds-preload", "ds-go"}
+
+// placed are those whose sides can be put on CPUs.
+var placed = []string{"unix", "veth", "exn0", "ds-preload"}
 
 // sweeps are the loads of `dsbench figures` that vary something else than the size: a setting
 // of a path, or what goes on beside the messages.
@@ -29,7 +32,7 @@ func sweeps(half func(test, what string) []reading) (all []load) {
 		name, what string
 		cpus       placing
 	}{{"pinned-apart", "the sides on a CPU each", apart}, {"pinned-together", "both sides on one CPU", together}} {
-		l := stream(c.name, c.what, named(swept))
+		l := stream(c.name, c.what, named(placed))
 		l.cpus = c.cpus
 		all = append(all, l)
 	}
@@ -72,6 +75,9 @@ func sweeps(half func(test, what string) []reading) (all []load) {
 	all = append(all, stream("itr", "over the rate of interrupts", rates),
 		messages("itr-rr", "one message after the other, over the rate of interrupts, median", []int{message}, rates))
 
+	// The kernel's TCP as administrators tune it.
+	all = append(all, stream("tuning", "the kernel's TCP tuned", tunings()), messages("tuning-rr", "the same, median", []int{message}, tunings()))
+
 	// What goes on beside the messages.
 	for _, pause := range []time.Duration{10 * time.Microsecond, 30 * time.Microsecond, 100 * time.Microsecond, 300 * time.Microsecond, time.Millisecond, 10 * time.Millisecond} {
 		l := messages("sleep", "so long after the answer to the one before: polling turns into sleeping, median", []int{message}, named(swept))
@@ -84,12 +90,12 @@ func sweeps(half func(test, what string) []reading) (all []load) {
 			read: []reading{{test: "crr-rounds", unit: report.MessagesPerSec, what: "round trips a second over connections made for so many, one after the other",
 				value: func(o outcome) float64 { return o.Rate * float64(rounds) }}}})
 	}
-	for _, n := range []int{1, 10, 100, 500} {
+	for _, n := range []int{1, 10, 100, 500, 1000, 5000, 10_000} {
 		connections := &report.Setting{Of: "connections", Value: float64(n)}
 		each := 1 / float64(n)
 		all = append(all,
 			load{name: "many", mode: "many", streams: n, sizes: []int{message}, ways: named(swept), setting: connections, read: []reading{
-				{test: "many", unit: report.MessagesPerSec, what: "round trips a second over so many connections in turn, at most 100 under way, a thread on each side",
+				{test: "many", unit: report.MessagesPerSec, what: "round trips a second over so many connections in turn, at most 100 under way, a thread on each side (of Go, as many as it takes)",
 					value: func(o outcome) float64 { return o.Rate }},
 				{test: "many-cpu", unit: report.Nanoseconds, what: "the same, CPU time of both sides, and of the daemons of exn0, for each",
 					value: func(o outcome) float64 { return float64(o.CPU) / (float64(o.Bytes) / message) }}}},
@@ -100,6 +106,33 @@ func sweeps(half func(test, what string) []reading) (all []load) {
 					value: func(o outcome) float64 { return float64(o.memory) * each }}}})
 	}
 	return all
+}
+
+// tunings are paths as they are, and tuned.
+func tunings() []way {
+	const buffers = "4096 4194304 33554432"
+	tuned := func(name, what string, mtu int, t path.Tuning) way {
+		return way{name: name, what: what, carries: everything, open: between(func(*Plan) (*path.Path, error) {
+			made, err := path.Veth(mtu)
+			if err != nil {
+				return nil, err
+			}
+			if err := made.Tune(t); err != nil {
+				made.Close()
+				return nil, err
+			}
+			return made, nil
+		})}
+	}
+	large := map[string]string{"tcp_rmem": buffers, "tcp_wmem": buffers}
+	return []way{
+		wayOf("veth"), wayOf("exn0"),
+		tuned("veth-nogso", "veth, each packet by itself", vethMTU, path.Tuning{Segments: 1}),
+		tuned("veth-mtu9000", "veth, jumbo frames", 9000, path.Tuning{}),
+		tuned("veth-buffers", "veth, socket buffers of 4 to 32 MiB", vethMTU, path.Tuning{Sysctl: large}),
+		tuned("veth-bigtcp", "veth, super-packets of 180 KiB", vethMTU, path.Tuning{Bytes: 180 << 10}),
+		tuned("veth-all", "veth, MTU 65,535, the large buffers and super-packets", 65535, path.Tuning{Sysctl: large, Bytes: 180 << 10}),
+	}
 }
 
 // named are ways by their names.

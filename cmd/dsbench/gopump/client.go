@@ -193,8 +193,11 @@ func (p *pump) connect() (result, error) {
 			return err
 		}
 		defer c.Close()
-		if err := p.caller(c).call(); err != nil {
-			return err
+		k := p.caller(c)
+		for range p.rounds {
+			if err := k.call(); err != nil {
+				return err
+			}
 		}
 		if n, err := c.Read(make([]byte, 1)); n != 0 || err != io.EOF {
 			return fmt.Errorf("%w: more than was sent came back, or no end: %v", errWrong, err)
@@ -224,6 +227,10 @@ func (p *pump) times(do func() error) (r result, err error) {
 		}
 		t = time.Now()
 		r.Histogram.Add(int64(t.Sub(from)))
+		if p.pause > 0 {
+			sleep(p.pause)
+			t = time.Now()
+		}
 	}
 	r.Rate = float64(r.Histogram.Count()) / t.Sub(start).Seconds()
 	return r, nil

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -9,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"exnet/cmd/dsbench/measure"
 	"exnet/directsockets/launch"
 	"exnet/test/built"
 )
@@ -50,7 +52,7 @@ func TestBothPumps(t *testing.T) {
 		}
 		for _, pair := range [][2]string{{"gopump", "gopump"}, {"gopump", "pump"}, {"pump", "gopump"}} {
 			client, server := pair[0], pair[1]
-			for _, mode := range []string{"stream", "stream size=131072 memory=1048576", "pingpong", "connect"} {
+			for _, mode := range []string{"stream", "stream size=131072 memory=1048576", "pingpong", "connect", "many", "idle"} {
 				mode, asked, _ := strings.Cut(mode, " ")
 				var more [2][]string // C knows nothing of packages
 				for i, program := range pair {
@@ -60,7 +62,12 @@ func TestBothPumps(t *testing.T) {
 				}
 				args := append([]string{mode, "127.0.0.1", start(t, env[server], server, more[1]...), "0.1", "check", "json"}, more[0]...)
 				args = append(args, strings.Fields(asked)...)
+				crowd := mode == "many" || mode == "idle"
+				if crowd {
+					args = append(args, "streams=120")
+				}
 				if mode == "connect" {
+					args = append(args, "rounds=3")
 					if with == "lanes" && client == "pump" {
 						continue // which requires a lane of each
 					}
@@ -70,10 +77,18 @@ func TestBothPumps(t *testing.T) {
 				}
 				cmd := exec.Command(built.Path(t, client), args...)
 				cmd.Env, cmd.Stderr = env[client], t.Output()
+				cmd.Stdin = strings.NewReader("\n\n\n") // to each step
 				out, err := cmd.Output()
+				if crowd {
+					out = bytes.TrimSuffix(bytes.TrimPrefix(out, []byte("begun\nopened\n")), []byte("done\n"))
+				}
 				var r result
 				if err == nil {
 					err = json.Unmarshal(out, &r)
+				}
+				if mode == "idle" { // nothing is sent
+					r.Rate, r.Histogram = 1, new(measure.Histogram)
+					r.Histogram.Add(1)
 				}
 				if err != nil || r.Rate <= 0 || mode == "stream" && r.Bytes == 0 || mode != "stream" && r.Histogram.Count() == 0 {
 					t.Errorf("%s, %s to %s, %s: %+v, %v", with, client, server, mode, r, err)
@@ -104,7 +119,7 @@ func TestDiffers(t *testing.T) {
 }
 
 func TestBadArguments(t *testing.T) {
-	for _, args := range []string{"", "stream", "dance 127.0.0.1 1", "stream 127.0.0.1 1 0", "stream 127.0.0.1 1 1 size=0", "stream 127.0.0.1 1 1 size=99999999", "stream 127.0.0.1 1 1 size=3 memory=7", "pingpong 127.0.0.1 1 1 memory=64", "stream 127.0.0.1 1 1 quickly", "stream 127.0.0.1 1 1 size=x"} {
+	for _, args := range []string{"", "stream", "dance 127.0.0.1 1", "stream 127.0.0.1 1 0", "stream 127.0.0.1 1 1 size=0", "stream 127.0.0.1 1 1 size=99999999", "stream 127.0.0.1 1 1 size=3 memory=7", "pingpong 127.0.0.1 1 1 memory=64", "stream 127.0.0.1 1 1 quickly", "stream 127.0.0.1 1 1 size=x", "connect 127.0.0.1 1 1 rounds=0", "many 127.0.0.1 1 1 pause=-1"} {
 		if err := run(strings.Fields(args)); err != errUsage {
 			t.Errorf("%q: %v", args, err)
 		}

@@ -9,6 +9,8 @@
 //	gopump pingpong ADDRESS PORT SECONDS    messages and their echoes, one after the other
 //	gopump requests ADDRESS PORT SECONDS    the same on many connections at a time
 //	gopump connect ADDRESS PORT SECONDS     connections, each for one round trip
+//	gopump many ADDRESS PORT SECONDS        round trips on many connections in turn
+//	gopump idle ADDRESS PORT SECONDS        as many that do nothing
 //	gopump exchange ADDRESS PORT N          N round trips, and no more calls than they need
 //
 // After that there may be
@@ -22,6 +24,8 @@
 //	           first 256 MiB counts: they touch memory that is new
 //	busy=N     so many of those of requests are used, the last ones; the others are open (all)
 //	rate=N     messages a second; else one follows the other
+//	pause=US   so long after each message
+//	rounds=N   messages on each connection of connect (1)
 //	check      compare every byte; else the first and the last of each read
 //	json       ignored: what is known is always said as a JSON object
 //
@@ -65,6 +69,8 @@ type pump struct {
 	memory        int // of a stream; 0: it begins anywhere in pattern
 	busy          int // of streams; 0: all
 	rate          float64
+	pause         time.Duration // after each message
+	rounds        int           // of each connection of connect
 	check         bool
 }
 
@@ -76,7 +82,7 @@ type result struct {
 	Histogram *measure.Histogram `json:"histogram"`
 }
 
-var errUsage = errors.New("usage: gopump serve|stream|pingpong|requests|connect|exchange ADDRESS PORT [AMOUNT] [net|either] [size=N] [memory=N] [streams=N] [busy=N] [rate=N] [check] [json]")
+var errUsage = errors.New("usage: gopump serve|stream|pingpong|requests|connect|many|idle|exchange ADDRESS PORT [AMOUNT] [net|either] [size=N] [memory=N] [streams=N] [busy=N] [rate=N] [pause=US] [rounds=N] [check] [json]")
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {
@@ -95,6 +101,7 @@ func run(args []string) error {
 	}
 	do := map[string]func(*pump) (result, error){
 		"stream": (*pump).stream, "pingpong": (*pump).pingpong, "requests": (*pump).requests, "connect": (*pump).connect, "exchange": (*pump).exchanges,
+		"many": (*pump).many, "idle": (*pump).idle,
 	}[p.mode]
 	if do == nil {
 		return errUsage
@@ -103,14 +110,20 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
-	return json.NewEncoder(os.Stdout).Encode(r)
+	if err := json.NewEncoder(os.Stdout).Encode(r); err != nil {
+		return err
+	}
+	if p.mode == "many" || p.mode == "idle" {
+		return step("done")
+	}
+	return nil
 }
 
 func parse(args []string) (*pump, error) {
 	if len(args) < 3 {
 		return nil, errUsage
 	}
-	p := &pump{mode: args[0], address: net.JoinHostPort(args[1], args[2]), amount: 1, size: ping, streams: 1}
+	p := &pump{mode: args[0], address: net.JoinHostPort(args[1], args[2]), amount: 1, size: ping, streams: 1, rounds: 1}
 	switch p.mode {
 	case "stream":
 		p.size = chunk
@@ -133,6 +146,12 @@ func parse(args []string) (*pump, error) {
 			p.busy, err = strconv.Atoi(value)
 		case name == "rate":
 			p.rate, err = strconv.ParseFloat(value, 64)
+		case name == "pause":
+			var us float64
+			us, err = strconv.ParseFloat(value, 64)
+			p.pause = time.Duration(us * 1e3)
+		case name == "rounds":
+			p.rounds, err = strconv.Atoi(value)
 		case name == "check":
 			p.check = true
 		case name == "json":
@@ -145,7 +164,7 @@ func parse(args []string) (*pump, error) {
 			return nil, errUsage
 		}
 	}
-	if !fits(p.size, p.memory) || p.memory > 0 && p.mode != "stream" || p.streams < 1 || p.amount <= 0 || p.rate < 0 || p.busy < 0 || p.busy > p.streams {
+	if !fits(p.size, p.memory) || p.memory > 0 && p.mode != "stream" || p.streams < 1 || p.amount <= 0 || p.rate < 0 || p.pause < 0 || p.rounds < 1 || p.busy < 0 || p.busy > p.streams {
 		return nil, errUsage
 	}
 	return p, nil

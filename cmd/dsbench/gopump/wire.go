@@ -23,6 +23,7 @@ const (
 	oneStream  = 's'
 	someStream = 'n' // one of several
 	echoes     = 'p'
+	crowded    = 'e' // messages of one of many
 	oneEcho    = 'c'
 	usage      = 'u' // only here: how much CPU time has the server used?
 )
@@ -44,7 +45,7 @@ func (p *pump) open(mode uint32) (net.Conn, error) {
 		h.Check = 1
 	}
 	if mode == oneEcho {
-		h.Rounds = 1
+		h.Rounds = uint64(p.rounds)
 	}
 	if err := put(c, h); err != nil {
 		c.Close()
@@ -137,7 +138,7 @@ func answerTo(c net.Conn, h hello) {
 		swallow(c, h)
 	case usage:
 		put(c, answer{CPU: uint64(used())})
-	case oneEcho, echoes:
+	case oneEcho, echoes, crowded:
 		b := make([]byte, h.Size)
 		for k := uint64(0); h.Rounds == 0 || k < h.Rounds; k++ {
 			if echo(c, b) != nil {
