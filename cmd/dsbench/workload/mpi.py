@@ -1,13 +1,12 @@
 # Two ranks of Open MPI, and what the figures 5.30 to 5.32 of the thesis show: half of a round
-# trip of 8 bytes in ns, bytes a second of 1 MiB messages, and messages a second of 8 bytes.
+# trip in ns, bytes a second, or messages a second. SIZE is of a message, 8 bytes or more.
 #
-#	mpi.py latency|bandwidth|rate SECONDS
+#	mpi.py latency|bandwidth|rate SIZE SECONDS
 import sys, time
 from mpi4py import MPI
 
 world = MPI.COMM_WORLD
-what, seconds, other = sys.argv[1], float(sys.argv[2]), 1 - world.rank
-size = 1 << 20 if what == "bandwidth" else 8
+what, size, seconds, other = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), 1 - world.rank
 at_once = {"latency": 1, "bandwidth": 16, "rate": 64}[what]
 sent, got = bytearray(size), bytearray(size)
 out, into, end = [sent, MPI.BYTE], [got, MPI.BYTE], [bytearray(1), MPI.BYTE]

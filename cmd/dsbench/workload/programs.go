@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,7 +22,6 @@ func (p Plan) programTests() []test {
 	}
 	rate := report.MessagesPerSec
 	pg := []string{"postgresql"}
-	mpi := []string{"openmpi-bin", "python3-mpi4py"}
 	all := []test{
 		{name: "redis-get", unit: rate, what: "redis-benchmark GET, 50 clients", target: report.AtLeast(report.Ratio, 15),
 			packages: redis, upgrades: true, abroad: true, counted: true, run: get(50)},
@@ -57,13 +57,11 @@ func (p Plan) programTests() []test {
 			packages: pg, upgrades: true, abroad: true, counted: true, prepare: cluster(false), run: pgbench},
 		{name: "postgres-copy", unit: report.BytesPerSecond, what: "PostgreSQL, COPY of a GB in rows of a KB out to psql", target: report.AtLeast(report.Ratio, 1.3),
 			packages: pg, upgrades: true, abroad: true, prepare: cluster(true), run: copyOut},
-		{name: "mpi-latency", size: 8, unit: report.Nanoseconds, what: "Open MPI, half of a round trip between two ranks, from Python",
-			packages: mpi, upgrades: true, run: p.mpi("latency")},
-		{name: "mpi-bandwidth", size: 1 << 20, unit: report.BytesPerSecond, what: "Open MPI, 16 messages at a time from one rank to another, from Python",
-			packages: mpi, upgrades: true, run: p.mpi("bandwidth")},
 		{name: "mpi-rate", size: 8, unit: rate, what: "Open MPI, 64 messages at a time from one rank to another, from Python",
-			packages: mpi, upgrades: true, run: p.mpi("rate")},
+			packages: openMPI, upgrades: true, run: p.mpi("rate", 8)},
 	}
+	all = slices.Concat(all, p.mpiOver("mpi-latency", "half of a round trip between two ranks", report.Nanoseconds, 8, 1<<10, 64<<10),
+		p.mpiOver("mpi-bandwidth", "16 messages at a time from one rank to another", report.BytesPerSecond, 64, 1<<10, 8<<10, 64<<10, 1<<20, 4<<20))
 	return append(all, p.pacedTests()...)
 }
 
