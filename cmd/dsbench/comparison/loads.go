@@ -104,6 +104,7 @@ type reading struct {
 	value func(outcome) float64 // 0: there is none
 	what  string
 	zero  bool    // 0 is a value, too
+	alone bool    // a ratio to the reference says nothing
 	times float64 // what percentiles are of whole round trips; 0: they have no meaning
 }
 

@@ -279,7 +279,7 @@ func (b *bench) row(w way, l load, read reading, size int, s, ref *series) (row 
 	row = report.Row{Test: read.test, Path: w.name, Size: size, Unit: read.unit, What: read.what, Disturbed: s.disturbed, Setting: cmp.Or(w.setting, l.setting)}
 	var times measure.Histogram
 	for i, o := range s.outcomes {
-		if w.name != reference && ref != nil {
+		if w.name != reference && ref != nil && !read.alone {
 			if i >= len(ref.outcomes) {
 				break // interrupted between the two
 			}
