@@ -44,6 +44,11 @@ func (m *measuring) run(in *invocation, p plan, pinned []int) error {
 }
 
 func (o *output) run(in *invocation, p plan, pinned []int, check bool) error {
+	if o.Out != "" {
+		if err := page.Make(o.Out); err != nil {
+			return usageError{err}
+		}
+	}
 	ctx, stop := interruptible()
 	defer stop()
 	r := &report.Report{Machine: report.ThisMachine(append([]string{"dsbench"}, in.args...), pinned)}
@@ -60,7 +65,7 @@ func (o *output) run(in *invocation, p plan, pinned []int, check bool) error {
 	}
 	if o.Out != "" {
 		if err := page.Write(o.Out, r); err != nil {
-			return err
+			return fmt.Errorf("%w; what is above was measured", err)
 		}
 		if !o.JSON {
 			fmt.Fprintf(in.stdout, "\nThe report with figures is %s.\n", filepath.Join(o.Out, page.Index))

@@ -144,6 +144,10 @@ func (b Breakdown) Run(ctx context.Context, r *report.Report, progress *report.P
 	bench.open(ctx, plan.ways())
 	rr := plan.load("rr")
 	times := map[string]map[string][]float64{} // by path and layer
+	var noLayers error
+	if b.Perf == "" {
+		noLayers = errors.New("no program perf: install it (Debian: linux-perf), or give its path with --perf")
+	}
 	shares, untraced := map[string][]float64{}, map[string]error{}
 	for range b.Runs {
 		for _, w := range plan.ways() {
@@ -169,7 +173,10 @@ func (b Breakdown) Run(ctx context.Context, r *report.Report, progress *report.P
 			if err == nil && b.Perf != "" {
 				progress.Doing("sampling the CPUs, messages over " + w.name)
 				var sampled map[string]float64
-				sampled, err = b.profile(ctx, c, rr)
+				var not unsampled
+				if sampled, err = b.profile(ctx, c, rr); errors.As(err, &not) {
+					noLayers, err = not, nil
+				}
 				maps.Copy(found, sampled)
 			}
 			if ctx.Err() != nil {
@@ -191,8 +198,8 @@ func (b Breakdown) Run(ctx context.Context, r *report.Report, progress *report.P
 			progress.Done(b.runTakes())
 		}
 	}
-	if b.Perf == "" {
-		r.Skip("layers", errors.New("no program perf: install it (Debian: linux-perf), or give its path with --perf"))
+	if noLayers != nil {
+		r.Skip("CPU time of the layers", noLayers)
 	}
 	for path := range shares {
 		delete(untraced, path) // in another run it was
@@ -217,7 +224,7 @@ func (b Breakdown) Run(ctx context.Context, r *report.Report, progress *report.P
 					r.Rows = append(r.Rows, row.Finish())
 				}
 			}
-			if l.table > 0 && b.Perf != "" {
+			if l.table > 0 && noLayers == nil {
 				r.Rows = append(r.Rows, report.Row{Test: l.name, Path: thesis, Size: message, Unit: report.Nanoseconds, Runs: []float64{l.table},
 					Note: "not measured here: table 5.1 of the thesis, Gigabit Ethernet and Linux 2.6.18; its interrupt and its media stand under other"}.Finish())
 			}
@@ -259,6 +266,18 @@ func clocked(ctx context.Context, c *pumped, l load) (found map[string]float64, 
 	return map[string]float64{"time-write": write, "time-wait": wait, "time-round": write + wait}, nil
 }
 
+// An unsampled is why there are no layers: not that the messages failed.
+type unsampled struct{ error }
+
+// refused is why perf record does not begin. It has much to say.
+func refused(complaints string) error {
+	if strings.Contains(complaints, "perf_event_paranoid") {
+		return unsampled{errors.New("perf may not look at all of the machine: run it with sudo, or have kernel.perf_event_paranoid be -1")}
+	}
+	first, _, _ := strings.Cut(strings.TrimSpace(strings.TrimPrefix(complaints, "Error:")), "\n")
+	return unsampled{fmt.Errorf("perf record ended: %s", first)}
+}
+
 // profile watches a run, and returns the CPU time of each layer for one round trip.
 func (b Breakdown) profile(ctx context.Context, c *pumped, l load) (found map[string]float64, err error) {
 	dir, err := os.MkdirTemp("", "dsbench-perf-")
@@ -290,7 +309,7 @@ func (b Breakdown) profile(ctx context.Context, c *pumped, l load) (found map[st
 	defer perf.end()
 	if line, err := bufio.NewReader(r).ReadString('\n'); err != nil || line != "sampling\n" {
 		perf.end()
-		return nil, fmt.Errorf("perf record ended: %s (it needs root, or a kernel.perf_event_paranoid of -1)", strings.TrimSpace(complaints.String()))
+		return nil, refused(complaints.String())
 	}
 	o, _, err := c.run(ctx, l, message)
 	if err != nil {

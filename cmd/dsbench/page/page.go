@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,8 +25,24 @@ const (
 	Index   = "index.html"
 )
 
+// Make makes the directory and finds out whether files can be written there: before
+// something is measured that takes an hour.
+func Make(dir string) error {
+	err := os.MkdirAll(dir, 0o777)
+	if err == nil {
+		err = replace(filepath.Join(dir, ".dsbench"), func(w io.Writer) error { _, err := w.Write([]byte{0}); return err })
+	}
+	if err == nil {
+		err = os.Remove(filepath.Join(dir, ".dsbench"))
+	}
+	if err != nil {
+		return fmt.Errorf("no report can be written to %s: %w; choose another directory by --out", dir, err)
+	}
+	return nil
+}
+
 // Write makes the directory, or writes its files anew. A file that cannot be written
-// whole is not written at all.
+// whole is not written at all; the first is the one that cannot be made of the others.
 func Write(dir string, r *report.Report) error {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return fmt.Errorf("page: %w", err)
@@ -36,21 +53,20 @@ func Write(dir string, r *report.Report) error {
 	}
 	figures := Figures(r)
 	files := map[string]func(io.Writer) error{
-		Results: r.WriteJSON,
-		CSV:     func(w io.Writer) error { return WriteCSV(w, r) },
-		Index:   func(w io.Writer) error { return WriteHTML(w, r, figures) },
+		CSV:   func(w io.Writer) error { return WriteCSV(w, r) },
+		Index: func(w io.Writer) error { return WriteHTML(w, r, figures) },
 	}
 	for _, f := range figures {
 		files[f.Name+".svg"] = func(w io.Writer) error { _, err := io.WriteString(w, f.Alone()); return err }
 	}
-	var errs []error
+	errs := []error{replace(filepath.Join(dir, Results), r.WriteJSON)}
 	for _, name := range old { // of a test that is not in this report
 		if files[filepath.Base(name)] == nil && ours(name) {
 			errs = append(errs, os.Remove(name))
 		}
 	}
-	for name, write := range files {
-		errs = append(errs, replace(filepath.Join(dir, name), write))
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		errs = append(errs, replace(filepath.Join(dir, name), files[name]))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("page: %w", err)
@@ -71,10 +87,14 @@ func replace(name string, write func(io.Writer) error) error {
 		return err
 	}
 	beside := name + ".new"
-	if err := os.WriteFile(beside, b.Bytes(), 0o666); err != nil {
-		return err
+	err := os.WriteFile(beside, b.Bytes(), 0o666)
+	if err == nil {
+		err = os.Rename(beside, name)
 	}
-	return os.Rename(beside, name)
+	if err != nil {
+		os.Remove(beside)
+	}
+	return err
 }
 
 // WriteCSV writes the rows for spreadsheets, in the units of the report. Runs are

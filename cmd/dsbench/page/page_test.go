@@ -147,6 +147,22 @@ func TestScales(t *testing.T) {
 }
 
 // A report is written whole, anew over an old one, and removes only figures of ours.
+// A directory that cannot be written to is found out beforehand; one that can is left as it was.
+func TestMake(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "new")
+	if err := Make(dir); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("%v, %v", left, err)
+	}
+	for _, dir := range []string{"/dev/null", "/dev/null/below", "/proc"} {
+		if err := Make(dir); err == nil || !strings.Contains(err.Error(), "--out") {
+			t.Errorf("%s: %v", dir, err)
+		}
+	}
+}
+
 func TestWrite(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "report")
 	if err := Write(dir, sample()); err != nil {
