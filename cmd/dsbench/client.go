@@ -186,6 +186,9 @@ func (s *session) measure(ctx context.Context, progress *report.Progress) error 
 	progress.Doing("connecting to " + address)
 	dialer := net.Dialer{Timeout: 10 * time.Second}
 	control, err := dialer.DialContext(ctx, "tcp", address)
+	if dns := new(net.DNSError); errors.As(err, &dns) {
+		return fmt.Errorf("no such host: %w", err)
+	}
 	if err != nil {
 		return fmt.Errorf("%w; is dsbench server running there?", err)
 	}

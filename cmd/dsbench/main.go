@@ -156,6 +156,8 @@ func verdict(r *report.Report, interrupted error, check bool) error {
 	switch {
 	case interrupted != nil:
 		return interrupted
+	case len(r.Failures) == 1:
+		return fmt.Errorf("%s failed: %s", r.Failures[0].Test, r.Failures[0].Error)
 	case len(r.Failures) > 0:
 		return fmt.Errorf("%d tests failed; the first, %s: %s", len(r.Failures), r.Failures[0].Test, r.Failures[0].Error)
 	case check && len(r.Missed()) > 0:

@@ -110,8 +110,8 @@ func TestServerIsBusyAndStays(t *testing.T) {
 	long.Process.Kill()
 	long.Wait() // it was killed
 
-	for _, nonsense := range []string{"GET / HTTP/1.0\r\n\r\n", `{"do":"run","entry":-1}` + "\n", `{"do":"prepare","contender":"shm/put"}` + "\n",
-		`{"do":"prepare","contender":"traffic/stream","params":{"streams":100000,"size":1}}` + "\n", strings.Repeat(" ", 2<<20)} {
+	for _, nonsense := range []string{"GET / HTTP/1.0\r\n\r\n", `{"do":"run","entry":-1}` + "\n", `{"do":"prepare","version":1,"contender":"shm/put"}` + "\n",
+		`{"do":"prepare","version":1,"contender":"traffic/stream","params":{"streams":100000,"size":1}}` + "\n", strings.Repeat(" ", 2<<20)} {
 		freely(t, port, func(c net.Conn) {
 			io.WriteString(c, nonsense) // the server may hang up before it has all
 			c.(*net.TCPConn).CloseWrite()
@@ -186,6 +186,36 @@ func TestServerDies(t *testing.T) {
 		if code := client.ProcessState.ExitCode(); code != exitFailed || !r.Partial || len(r.Failures) != 1 {
 			t.Errorf("%s: exit code %d, %+v: %s", load, code, r, said)
 		}
+	}
+}
+
+// Somebody else who listens there is no server; a server refuses a client of another version.
+func TestStrangers(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		if c, err := l.Accept(); err == nil {
+			io.WriteString(c, "SSH-2.0-OpenSSH\r\n")
+			io.CopyN(io.Discard, c, 1)
+			c.Close()
+		}
+	}()
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	if code, r, said := aClient(t, port); code != exitFailed || len(r.Failures) != 1 || !strings.Contains(r.Failures[0].Error, "no dsbench server") {
+		t.Errorf("exit code %d: %+v, %s", code, r, said)
+	}
+	_, port = aServer(t)
+	c, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	io.WriteString(c, `{"do": "prepare", "version": 999, "contender": "traffic/stream"}`)
+	if line, err := bufio.NewReader(c).ReadString('\n'); err != nil || !strings.Contains(line, "the same on both hosts") {
+		t.Errorf("%q, %v", line, err)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -69,6 +70,7 @@ type peer struct {
 	kill    func()
 	ended   chan struct{} // closed when the process is gone
 	how     string        // then: how it ended
+	far     bool          // it is at the other end of a connection
 }
 
 // Start starts the two peers on their processors, or on AnyCPU.
@@ -130,7 +132,7 @@ func (d *Duo) Prepare(ctx context.Context, contender string, p Params) (*Entry, 
 	peers := []*peer{d.lead, d.follow}
 	var words [2][]uint64
 	for i, to := range peers {
-		a, err := d.ask(ctx, to, order{Do: "prepare", Contender: contender, Params: p})
+		a, err := d.ask(ctx, to, order{Do: "prepare", Version: version, Contender: contender, Params: p})
 		if err != nil {
 			return nil, fmt.Errorf("prepare %s: %w", contender, err)
 		}
@@ -267,6 +269,9 @@ func (p *peer) tell(o order) error {
 func (p *peer) death() error {
 	select {
 	case <-p.ended:
+		if p.far {
+			return errors.New(p.how)
+		}
 		return fmt.Errorf("measure: the %s process died (%s)", p.role, p.how)
 	case <-time.After(goodbye):
 		return fmt.Errorf("measure: the %s process hung up", p.role)

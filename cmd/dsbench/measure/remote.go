@@ -32,7 +32,7 @@ func Remote(control net.Conn, contenders map[string]Contender) *Duo {
 		}
 	}()
 	follow := newPeer(Follow, control)
-	follow.how = fmt.Sprintf("the connection to %v ended", control.RemoteAddr())
+	follow.far, follow.how = true, fmt.Sprintf("%v ended the connection: the server there was stopped, or is no dsbench server", control.RemoteAddr())
 	close(follow.ended) // nothing is left of it here once the connection is gone
 	return newDuo(lead, follow)
 }

@@ -25,9 +25,14 @@ const (
 // An order is what the coordinator sends, an answer what it gets back, both as
 // JSON. Every order has one answer, only that follow announces first that it
 // is about to run.
+// version is that of the orders and of what halves say to each other. The two ends of a
+// session may be of different builds: it changes with anything that both have to know.
+const version = 1
+
 type order struct {
 	Do        string   `json:"do"`
-	Entry     int      `json:"entry"` // which of the prepared halves
+	Version   int      `json:"version,omitempty"` // of prepare
+	Entry     int      `json:"entry"`             // which of the prepared halves
 	Contender string   `json:"contender,omitempty"`
 	Params    Params   `json:"params,omitzero"`
 	Words     []uint64 `json:"words,omitempty"`
@@ -96,6 +101,8 @@ func serve(control io.ReadWriteCloser, role Role, site *Site, contenders map[str
 		a := answer{}
 		var err error
 		switch {
+		case o.Do == "prepare" && o.Version != version:
+			err = fmt.Errorf("the other dsbench speaks version %d of the protocol, this one %d: run the same on both hosts", o.Version, version)
 		case o.Do == "prepare":
 			c := contenders[o.Contender]
 			if c == nil {

@@ -42,6 +42,11 @@ func (r *Report) rows(b *strings.Builder) {
 	writeAligned(b, lines)
 }
 
+// compared says whether there are ratios to be explained.
+func (r *Report) compared() bool {
+	return slices.ContainsFunc(r.Rows, func(row Row) bool { return row.Ratio != nil })
+}
+
 func (r Row) cells() []string {
 	c := []string{r.Test, r.Path, r.At(), r.Unit.Format(r.Value), percent(r.Runs), "", "", "", "", ""}
 	if r.Reference != nil {
@@ -91,17 +96,25 @@ func percent(runs []float64) string {
 // FormatSpread prints the interquartile range as a share of the median, "" of one run.
 func (r Row) FormatSpread() string { return percent(r.Runs) }
 
-// writeAligned writes lines of cells in columns, without trailing blanks.
+// writeAligned writes lines of cells in columns, without trailing blanks and without
+// columns that have only a head.
 func writeAligned(b *strings.Builder, lines [][]string) {
-	width := make([]int, len(columns))
-	for _, line := range lines {
+	width, used := make([]int, len(columns)), make([]bool, len(columns))
+	for n, line := range lines {
 		for i, cell := range line {
+			if cell == "" {
+				continue
+			}
 			width[i] = max(width[i], utf8.RuneCountInString(cell))
+			used[i] = used[i] || n > 0
 		}
 	}
 	for _, line := range lines {
 		var out strings.Builder
 		for i, cell := range line {
+			if !used[i] {
+				continue
+			}
 			pad := strings.Repeat(" ", width[i]-utf8.RuneCountInString(cell))
 			if right[i] {
 				cell = pad + cell
@@ -116,15 +129,22 @@ func writeAligned(b *strings.Builder, lines [][]string) {
 
 // legend says once per test what its numbers are.
 func (r *Report) legend(b *strings.Builder) {
-	fmt.Fprintf(b, "\n± is the interquartile range as a share of the median. A value is the median of its runs; a ratio is\n"+
-		"value to reference, the median over the pairs of runs that were made one after the other.\n")
+	if r.compared() {
+		fmt.Fprintf(b, "\n± is the interquartile range as a share of the median. A value is the median of its runs; a ratio is\n"+
+			"value to reference, the median over the pairs of runs that were made one after the other.\n")
+	} else {
+		fmt.Fprintf(b, "\nA value is the median of its runs; ± is their interquartile range as a share of it.\n")
+	}
+	against := map[string]string{} // of rows of the same text; that of the reference itself has none
+	for _, row := range r.Rows {
+		if row.Against != "" {
+			against[row.Test+row.What] = "; reference: " + row.Against
+		}
+	}
 	var texts []string
 	tests := map[string][]string{} // by text
 	for _, row := range r.Rows {
-		text := row.What
-		if row.Against != "" {
-			text += "; reference: " + row.Against
-		}
+		text := row.What + against[row.Test+row.What]
 		if tests[text] == nil {
 			texts = append(texts, text)
 		}
