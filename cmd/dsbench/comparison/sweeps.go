@@ -76,7 +76,7 @@ func sweeps(half func(test, what string) []reading) (all []load) {
 		messages("itr-rr", "one message after the other, over the rate of interrupts, median", []int{message}, rates))
 
 	// The kernel's TCP as administrators tune it.
-	all = append(all, stream("tuning", "the kernel's TCP tuned", tunings()), messages("tuning-rr", "the same, median", []int{message}, tunings()))
+	all = append(all, stream("tuning", "the kernel's TCP tuned", tunings()), messages("tuning-rr", "the kernel's TCP tuned, median", []int{message}, tunings()))
 
 	// What goes on beside the messages.
 	for _, pause := range []time.Duration{10 * time.Microsecond, 30 * time.Microsecond, 100 * time.Microsecond, 300 * time.Microsecond, time.Millisecond, 10 * time.Millisecond} {

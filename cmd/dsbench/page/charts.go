@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"exnet/cmd/dsbench/report"
 )
@@ -15,9 +16,14 @@ func (d *drawing) bars() (body string, high int) {
 	const left, right, top, each, bottom = 130, 190, 14, 30, 40
 	end := float64(top + each*len(d.rows))
 	s := d.valueScale(left, wide-right, false)
+	free := 0.0 // of labels, from here on
 	for _, v := range s.ticks() {
 		d.add(`<line class="grid" x1="%.1f" x2="%.1f" y1="%d" y2="%.1f"/>`, s.at(v), s.at(v), top, end)
-		d.text(s.at(v), end+17, `class="soft" text-anchor="middle"`, label(d.rows[0].Unit, v))
+		name := label(d.rows[0].Unit, v)
+		if half := float64(4 * utf8.RuneCountInString(name)); s.at(v)-half >= free {
+			d.text(s.at(v), end+17, `class="soft" text-anchor="middle"`, name)
+			free = s.at(v) + half + 4
+		}
 	}
 	if s.log {
 		d.text(left, end+34, `class="soft" font-size="11"`, "logarithmic")
@@ -70,7 +76,7 @@ func (d *drawing) lines(test string) (body string, high int) {
 	})
 	least, _ := places[0].On(d.setting)
 	most, _ := places[len(places)-1].On(d.setting)
-	x := scale{least, most, left, wide - right, true}
+	x := scale{least, most, left, wide - right, true, false}
 	var beside []reference
 	var values []float64
 	for _, ref := range references {

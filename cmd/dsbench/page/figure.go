@@ -148,6 +148,7 @@ type scale struct {
 	low, high float64 // values at both ends
 	from, to  float64 // where they are
 	log       bool
+	binary    bool // round are powers of two
 }
 
 func (s scale) at(v float64) float64 {
@@ -181,13 +182,23 @@ func (d *drawing) valueScale(from, to float64, linear bool, more ...float64) sca
 		low, high = 1, 1
 	}
 	if high/low < farApart || linear {
-		return scale{0, high * 1.08, from, to, false}
+		return scale{0, high * 1.08, from, to, false, false}
 	}
-	return scale{math.Pow(10, math.Floor(math.Log10(low)*2)/2) * 0.9, high * 1.2, from, to, true}
+	return scale{math.Pow(10, math.Floor(math.Log10(low)*2)/2) * 0.9, high * 1.2, from, to, true, d.rows[0].Unit == report.Bytes}
 }
 
 // ticks are round values on the axis.
 func (s scale) ticks() (ticks []float64) {
+	if s.log && s.binary {
+		step := 2.0
+		for math.Pow(step, 8) < s.high/s.low {
+			step *= 2
+		}
+		for v := math.Exp2(math.Ceil(math.Log2(s.low))); v <= s.high; v *= step {
+			ticks = append(ticks, v)
+		}
+		return ticks
+	}
 	if s.log {
 		steps := []float64{1, 2, 5}
 		if s.high/s.low > 1000 {

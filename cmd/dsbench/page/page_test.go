@@ -139,6 +139,16 @@ func TestScales(t *testing.T) {
 		if s.log != (values[1]/values[0] >= farApart) {
 			t.Errorf("%v: logarithmic is %v", values, s.log)
 		}
+		bytes := s
+		bytes.binary = true
+		for _, v := range bytes.ticks() {
+			if s.log && math.Exp2(math.Round(math.Log2(v))) != v {
+				t.Errorf("%v bytes are no power of two", v)
+			}
+		}
+		if n := len(bytes.ticks()); n < 2 || n > 20 {
+			t.Errorf("%v: %d ticks of bytes", values, n)
+		}
 		ticks := s.ticks()
 		if len(ticks) < 2 || len(ticks) > 20 || !slices.IsSorted(ticks) || s.at(ticks[len(ticks)-1]) > 500.1 || s.at(ticks[0]) < 99.9 {
 			t.Errorf("%v: ticks %v", values, ticks)
@@ -146,7 +156,6 @@ func TestScales(t *testing.T) {
 	}
 }
 
-// A report is written whole, anew over an old one, and removes only figures of ours.
 // A directory that cannot be written to is found out beforehand; one that can is left as it was.
 func TestMake(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new")
@@ -163,6 +172,7 @@ func TestMake(t *testing.T) {
 	}
 }
 
+// A report is written whole, anew over an old one, and removes only figures of ours.
 func TestWrite(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "report")
 	if err := Write(dir, sample()); err != nil {
