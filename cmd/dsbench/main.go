@@ -55,6 +55,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -194,7 +195,7 @@ func complain(stderr io.Writer, err error) int {
 }
 
 // interruptible is a context that ends at Ctrl-C, SIGTERM or SIGHUP with an
-// interruption as its cause. A second signal ends the program at once; the
+// interruption as its cause. A second signal, a second later, ends the program at once; the
 // peers die with it.
 func interruptible() (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(context.Background())
@@ -204,8 +205,12 @@ func interruptible() (ctx context.Context, stop func()) {
 	go func() {
 		select {
 		case s := <-signals:
-			signal.Stop(signals)
 			cancel(interruption{s.(syscall.Signal)})
+			select { // timeout(1) signals us, and then us again as one of its group
+			case <-time.After(time.Second):
+			case <-done:
+			}
+			signal.Stop(signals)
 		case <-done:
 		}
 	}()
