@@ -23,6 +23,7 @@ import (
 //	lock         held while a node attaches, so that of two nodes one is first
 //	node-7.lock  held by node 7 while it lives; its text says who that is
 //	node-7.sock  where node 7 listens
+//	ds           where EXT-DS meets, which may be there before the first node
 //
 // The kernel drops the locks of dead processes: whatever a crash leaves is
 // taken over by the next node that attaches.
@@ -163,7 +164,13 @@ func (d *directory) checkMarker() error {
 	return nil
 }
 
-// adopt turns an empty directory into a fabric.
+// socketPlane says whether EXT-DS makes an entry of this name. It makes its directory
+// under another name first.
+func socketPlane(name string) bool {
+	return name == "ds" || strings.HasPrefix(strings.TrimPrefix(name, "."), "ds-")
+}
+
+// adopt turns a directory into a fabric that is empty, or was used by EXT-DS only.
 func (d *directory) adopt(marker string) error {
 	entries, err := os.ReadDir(d.path)
 	if err != nil {
@@ -171,7 +178,7 @@ func (d *directory) adopt(marker string) error {
 	}
 	for _, e := range entries {
 		// Another node may be adopting the directory at this moment, or have done it.
-		if e.Name() != markerFile && !strings.HasPrefix(e.Name(), markerFile+".") {
+		if e.Name() != markerFile && !strings.HasPrefix(e.Name(), markerFile+".") && !socketPlane(e.Name()) {
 			if _, err := os.Stat(marker); err == nil {
 				return d.checkMarker()
 			}

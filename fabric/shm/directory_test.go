@@ -70,6 +70,15 @@ func TestBadDirectory(t *testing.T) {
 	}
 }
 
+// Programs may have met in a directory before its first node comes.
+func TestDirectoryOfSockets(t *testing.T) {
+	for _, name := range []string{"ds", "ds-12-abc", ".ds-12-abc"} {
+		dir := mkdir(t, filepath.Join(t.TempDir(), "fabric"), 0o700)
+		mkdir(t, filepath.Join(dir, name), 0o700)
+		attach(t, dir, 3)
+	}
+}
+
 func mkdir(tb testing.TB, dir string, mode os.FileMode) string {
 	tb.Helper()
 	if err := os.Mkdir(dir, 0o700); err != nil {
