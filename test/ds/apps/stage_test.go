@@ -129,14 +129,14 @@ func compare(t *testing.T, sc scenario) {
 	}
 }
 
-// readable is a copy of the library where other users can read it.
-func readable(t *testing.T, dir, library string) string {
+// readable is a copy of a file where other users can read it.
+func readable(t *testing.T, dir, file string) string {
 	t.Helper()
-	text, err := os.ReadFile(library)
+	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(dir, "libextds.so")
+	path := filepath.Join(dir, filepath.Base(file))
 	if err := os.WriteFile(path, text, 0o755); err != nil {
 		t.Fatal(err)
 	}
