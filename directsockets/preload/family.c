@@ -23,7 +23,9 @@
 #include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
+#include "clock.h"
 #include "files.h"
 #include "process.h"
 #include "status.h"
@@ -39,6 +41,9 @@ static struct tables *tables;
 static int memory = -1;
 static _Atomic uint32_t next_conn; // where a free one may be; a hint
 static _Atomic int failed;
+static _Atomic int making; // the thread that makes the tables
+
+enum { MAKING_NS = 1000 * 1000 * 1000 }; // far more than that takes
 static _Atomic uint32_t serials;
 
 bool family_init(void)
@@ -47,11 +52,12 @@ bool family_init(void)
 		return true;
 	if (atomic_load(&failed))
 		return false;
-	static _Atomic int making;
-	// Another thread may be at it; or this one, below a signal handler: then this
-	// socket is not tracked.
-	for (int i = 0; atomic_exchange(&making, 1); i++) {
-		if (i == 1000)
+	// Another thread may be at it, which takes as long as the scheduler lets it: a server
+	// or client of many threads opens its first sockets at once. Or this one is, below
+	// a signal handler; or that one's handler waits for us: then this socket is not tracked.
+	int me = gettid(), other = 0;
+	for (uint64_t begin = clock_ns(); !atomic_compare_exchange_strong(&making, &other, me); other = 0) {
+		if (other == me || clock_ns() - begin > MAKING_NS)
 			return false;
 		sched_yield();
 	}
@@ -85,6 +91,7 @@ void family_child(void)
 	memory = -1;
 	next_conn = 0;
 	failed = 0;
+	making = 0; // that thread is not here
 }
 
 struct conn *family_conn_new(void)
