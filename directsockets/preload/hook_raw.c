@@ -9,6 +9,7 @@
 #include "hook.h"
 
 #include <dlfcn.h>
+#include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/sendfile.h>
 #include <sys/syscall.h>
@@ -85,6 +86,17 @@ static bool by_hook(long n, const long a[6], long *r)
 	case SYS_io_uring_setup:
 		leave_for_uring();
 		return false;
+	case SYS_socket:
+		*r = socket((int)a[0], (int)a[1], (int)a[2]);
+		return true;
+	case SYS_epoll_create1: // Rust's polling makes its set so
+		*r = epoll_create1((int)a[0]);
+		return true;
+#ifdef SYS_epoll_create
+	case SYS_epoll_create:
+		*r = epoll_create((int)a[0]);
+		return true;
+#endif
 	case SYS_execve:
 		*r = execve(P(0), P(1), P(2));
 		return true;
@@ -193,6 +205,16 @@ static bool by_hook(long n, const long a[6], long *r)
 #undef P
 }
 
+// first: a call that matters although no descriptor is known yet.
+static bool first(long n)
+{
+#ifdef SYS_epoll_create
+	if (n == SYS_epoll_create)
+		return true;
+#endif
+	return n == SYS_io_uring_setup || n == SYS_socket || n == SYS_epoll_create1;
+}
+
 // The kernel's own poll and select would wait for TCP bytes that never come.
 static void leave_polled(long n, const long a[6])
 {
@@ -219,7 +241,7 @@ long extds_syscall(PARAMETERS)
 {
 	long args[6] = {a, b, c, d, e, f}, r;
 	HOOK();
-	if (files_top() > 0 || n == SYS_io_uring_setup) {
+	if (files_top() > 0 || first(n)) {
 		if (by_hook(n, args, &r))
 			return r;
 		leave_polled(n, args);

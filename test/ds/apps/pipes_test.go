@@ -62,3 +62,24 @@ func TestFetching(t *testing.T) {
 		return out + fmt.Sprintf("wget: %x\n", body.Sum(nil))
 	}})
 }
+
+// A server that does everything by an io_uring stays on TCP.
+func TestURing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
+	root := debroot.Need(t, "liburing-dev", "gcc", "libc6-dev", "perl")
+	program := filepath.Join(t.TempDir(), "uring")
+	if out, err := root.Command(t.Context(), "gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-o", program, testdata(t, "uring.c"), "-luring").CombinedOutput(); err != nil {
+		t.Fatalf("gcc: %v\n%s", err, out)
+	}
+	compare(t, scenario{root: root, play: func(s *stage) string {
+		port := freePort()
+		s.serve(port, program, fmt.Sprint(port))
+		out := string(s.run(nil, "perl", testdata(t, "echo.pl"), "talk", fmt.Sprint(port), "60"))
+		if lane, all := s.watch.bytesNow(); lane > 0 {
+			s.Errorf("%d of %d bytes by lanes, want none", lane, all)
+		}
+		return out
+	}})
+}

@@ -57,3 +57,44 @@ func TestSccache(t *testing.T) {
 		return out.String()
 	}})
 }
+
+// Rust's tokio and smol, each with itself and with the other, built from Debian's crates.
+func TestRust(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left to make test-all: building takes half a minute")
+	}
+	root := debroot.Need(t, "cargo", "librust-smol-dev", "librust-tokio-dev", "gcc", "libc6-dev")
+	work := t.TempDir()
+	const build = `cp -r "$1/." "$2" && cd "$2" && CARGO_HOME="$2/home" cargo build --quiet --offline --config 'source.crates-io.replace-with="debian"' --config 'source.debian.directory="/usr/share/cargo/registry"'`
+	if out, err := root.Command(t.Context(), "sh", "-c", build, "sh", testdata(t, "rust"), work).CombinedOutput(); err != nil {
+		t.Fatalf("cargo: %v\n%s", err, out)
+	}
+	echo := filepath.Join(work, "target", "debug", "echo")
+	talk := func(servers, clients []string) func(s *stage) string {
+		return func(s *stage) string {
+			out := ""
+			for _, server := range servers {
+				port := freePort()
+				s.serve(port, echo, "serve", server, strconv.Itoa(port))
+				for _, client := range clients {
+					out += string(s.run(nil, echo, "talk", client, strconv.Itoa(port), "20"))
+				}
+			}
+			return out
+		}
+	}
+	tokio, smol := []string{"tokio"}, []string{"smol"}
+	t.Run("tokio", func(t *testing.T) {
+		compare(t, scenario{root: root, play: func(s *stage) string {
+			out := talk(tokio, tokio)(s)
+			// In its edge-triggered set a connection gets its lane once all was read: half
+			// of the bytes were by lanes in one run.
+			if lane, all := s.watch.bytesNow(); len(s.server) > 0 && len(s.client) > 0 && lane*8 < all {
+				s.Errorf("%d of %d bytes by lanes, want an eighth at least", lane, all)
+			}
+			return out
+		}})
+	})
+	// The one-shot members of smol's epoll set keep it on TCP: RESULTS.md.
+	t.Run("smol", func(t *testing.T) { compare(t, scenario{root: root, play: talk([]string{"tokio", "smol"}, smol)}) })
+}

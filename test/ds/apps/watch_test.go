@@ -104,6 +104,13 @@ func (w *watch) bytes() (lane, all uint64) {
 	return lane, all
 }
 
+// bytesNow is bytes while the watch goes on.
+func (w *watch) bytesNow() (lane, all uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.bytes()
+}
+
 // left are the programs that moved many bytes by TCP, and more than by lanes. Of a
 // program that ends soon the last look may be one before it got a lane.
 func (w *watch) left() (programs []string) {
