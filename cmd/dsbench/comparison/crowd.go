@@ -61,8 +61,9 @@ func (c *crowd) await(word string, result io.Writer) error {
 	}
 }
 
-// settling is how long the processes may still have to do with what was before.
-const settling = 100 * time.Millisecond
+// settling is how long the processes may still have to do with what was before: EXT-DS looks
+// after each offer for a second.
+const settling = 1200 * time.Millisecond
 
 // proceed lets the client go on.
 func (c *crowd) proceed() { c.goOn.Write([]byte{'\n'}) } // if it is gone, await says so
