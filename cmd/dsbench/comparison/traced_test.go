@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"exnet/test/built"
 )
 
 // What the kernel notes of a round trip over loopback: the server had not left its CPU yet, so
@@ -137,6 +139,7 @@ func TestTraced(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("tracing needs root")
 	}
+	t.Setenv("EXN_LIBRARY", built.Path(t, "libextds.so"))
 	p := quick(t)
 	p.CPUs = [2]int{0, 0}
 	for _, name := range []string{reference, "ds-preload"} {
