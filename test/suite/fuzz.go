@@ -14,7 +14,7 @@ import (
 // least, starting it takes longer than running it.
 const (
 	shortFuzz, shortFuzzMost = 90 * time.Second, 3 * time.Second
-	longFuzz, longFuzzMost   = 8 * time.Minute, time.Minute
+	longFuzz, longFuzzMost   = 4 * time.Minute, time.Minute
 	leastFuzz                = time.Second
 )
 

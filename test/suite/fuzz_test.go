@@ -93,7 +93,7 @@ func TestShare(t *testing.T) {
 		{100, 2, false, 1800 * time.Millisecond},
 		{1000, 2, false, time.Second},
 		{1, 2, true, time.Minute},
-		{32, 2, true, 30 * time.Second},
+		{32, 2, true, 15 * time.Second},
 	} {
 		if got := share(c.n, c.cpus, c.long); got != c.want {
 			t.Errorf("share(%d, %d, %v) = %v, want %v", c.n, c.cpus, c.long, got, c.want)
