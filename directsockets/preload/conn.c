@@ -212,7 +212,7 @@ void conn_try_engage(struct conn *c, int fd)
 	if (c->calls < c->due || c->procs > 1 || c->owner != process_id() || (c->nonblock && !c->watched))
 		return;
 	int saved = errno;
-	c->due = c->calls + 8;
+	c->due = c->calls + 7; // odd: not each time at the same call of what a program repeats
 	if (!lock_try(&c->rx_lock))
 		return;
 	if (!lock_try(&c->tx_lock)) {
