@@ -142,6 +142,7 @@ func TestFullFileSystems(t *testing.T) {
 		if err := unix.Mount("exn-test", dir, "tmpfs", flags, options); err != nil {
 			t.Fatal(err)
 		}
+		t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) }) // or the directory cannot be removed
 	}
 	for name, v := range map[string]struct {
 		mount  func(t *testing.T, fabric string)
