@@ -8,11 +8,11 @@ import (
 
 // A lane costs as much as some ten round trips by TCP, more where those are quick,
 // so a connection that ends soon after it was upgraded had better stayed there. What
-// is coming nobody knows, but most services have a habit: each end of a connection that was considered for
-// a lane notes, when it ends, whether it was long enough to be worth one, in a
-// counter of the server's port, which processes share where there is a board. From
-// worthBrief on most are short, and the next are considered later: there a short one
-// has ended, and a long one has lost little.
+// is coming nobody knows, but most services have a habit: each end of a connection
+// that was considered for a lane notes, when it ends, whether it was long enough to be
+// worth one, in a counter of the server's port, which processes share where there is
+// a board. From worthBrief on most are short, and the next are considered later: there
+// a short one has ended, and a long one has lost little.
 //
 // Two that count at once may lose one of both, ports share counters, and whoever
 // writes the board can put anything there: it is a hint. worth.c does the same.
@@ -29,11 +29,11 @@ var brief [boardEntries]atomic.Uint32
 
 // worthLooking says, after the board, what speaks against looking for the peer now.
 func (c *Conn) worthLooking(calls uint64) status.Reason {
-	counter := c.home.brief.Load()
-	if !env.guess || counter == nil {
+	if !env.guess {
 		return reasonNone
 	}
 	c.considered.Store(true)
+	counter := c.home.brief.Load() // there is one, since the board has been asked
 	if calls < worthLaterCalls*env.calls && c.tcpRx.Load()+c.tcpTx.Load() < worthLaterBytes*env.bytes &&
 		counter[c.serverPort()%boardEntries].Load() >= worthBrief {
 		return reasonBrief
