@@ -1,18 +1,27 @@
 package lane
 
-// An advert, the slot ZCopy, announces bytes in the writer's own memory, which the
-// reader copies from there. One is out at a time, and nothing follows it before it
-// is over; LANE.md, section 5, has the order of withdrawing it.
+// An advert announces bytes which the reader copies from where they lie: in the writer's
+// own memory (the slot ZCopy), or in those of its windows that a program has as a buffer
+// (Buffer). One is out at a time, and nothing follows it before it is over; LANE.md,
+// section 5, has the order of withdrawing it.
 
 // Least is the length from which on the reader takes adverts; 0: none.
 func (w *Writer) Least() uint64 { return w.peer.zcopyLeast.Load() }
 
-// Wanted says that the reader takes adverts.
-func (w *Writer) Wanted() bool { return w.Least() != 0 }
+// Wanted says that the reader takes the advert that is out: those in its sight always.
+func (w *Writer) Wanted() bool { return w.advert.here || w.Least() != 0 }
 
 // Advertise announces n bytes at an address of ours. They count as they are taken.
 // False: there is no slot, or the last advert is out, or Settle does not know of it.
 func (w *Writer) Advertise(address uintptr, n int) bool {
+	return w.advertise(ZCopy, uint64(address), n)
+}
+
+// AdvertiseBuffer announces n bytes in the windows, of a run that [Pool.Lend] gave, for a reader
+// that knows Buffer.
+func (w *Writer) AdvertiseBuffer(at uint64, n int) bool { return w.advertise(Buffer, at, n) }
+
+func (w *Writer) advertise(t Tag, where uint64, n int) bool {
 	if w.slotsFree(reserved) == 0 {
 		w.refresh()
 	}
@@ -20,9 +29,9 @@ func (w *Writer) Advertise(address uintptr, n int) bool {
 		return false
 	}
 	w.advert.number++
-	w.advert.left, w.advert.owed = uint64(n), true
-	putWords(payload(w.ring, w.slot), uint64(address), uint64(n))
-	w.publish(ZCopy, words)
+	w.advert.left, w.advert.owed, w.advert.here = uint64(n), true, t == Buffer
+	putWords(payload(w.ring, w.slot), where, uint64(n))
+	w.publish(t, words)
 	return true
 }
 
@@ -66,15 +75,15 @@ func (w *Writer) Retract(gone bool) bool {
 	return true
 }
 
-// openAdvert takes a ZCopy. The address is for the kernel to check.
-func (r *Reader) openAdvert() bool {
+// openAdvert takes an advert. The address of a ZCopy is for the kernel to check.
+func (r *Reader) openAdvert(t Tag) bool {
 	address, n := getWords(payload(r.ring, r.slot))
-	if n == 0 || n>>62 != 0 || address+n < address {
+	if n == 0 || n>>62 != 0 || address+n < address || t == Buffer && address+n > uint64(len(r.windows)) {
 		return false
 	}
 	a := &r.advert
 	a.number++
-	a.address, a.left, a.stuck, a.over = address, n, false, false
+	a.address, a.left, a.here, a.stuck, a.over = address, n, t == Buffer, false, false
 	return true
 }
 
@@ -87,7 +96,7 @@ func (r *Reader) Meet() (dropped bool) {
 		}
 		s, posted := r.next()
 		if r.advert.left == 0 {
-			if !posted || s.look() != Data || s.tag() != ZCopy || !r.openAdvert() {
+			if !posted || s.look() != Data || !s.tag().advert() || !r.openAdvert(s.tag()) {
 				return dropped
 			}
 			r.slot++
@@ -123,17 +132,22 @@ func (r *Reader) ZCopied() uint64 { return r.advert.taken }
 // Invite says which adverts we take: of at least so many bytes; 0: none.
 func (r *Reader) Invite(least uint64) { r.own.zcopyLeast.Store(least) }
 
-// Pull has copy take bytes of the advert, which lie at an address of the writer's
-// process: it returns how many it took. The stores of zcopyBusy are fence (4) and
+// Pull copies bytes of the advert. Those at an address of the writer's process fetch gets,
+// and says how many. The stores of zcopyBusy are fence (4) and
 // the release of the credit. If there are none, and the advert is not withdrawn, it
 // is stuck: hostile says that something is behind it all the same.
-func (r *Reader) Pull(copy func(address, n uint64) int) (n int, hostile bool) {
+func (r *Reader) Pull(b []byte, fetch func(address uint64, b []byte) int) (n int, hostile bool) {
+	a := &r.advert
+	b = b[:min(uint64(len(b)), a.left)]
 	r.own.zcopyBusy.Store(1)
 	void := r.void()
-	if !void {
-		n = copy(r.advert.address, r.advert.left)
+	switch {
+	case void:
+	case a.here:
+		n = copy(b, r.windows[a.address:])
+	default:
+		n = fetch(a.address, b)
 	}
-	a := &r.advert
 	a.address += uint64(n)
 	a.left -= uint64(n)
 	a.taken += uint64(n)

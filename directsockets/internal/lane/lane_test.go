@@ -289,7 +289,7 @@ func TestSlots(t *testing.T) {
 		case Data:
 			s, _ := r.next()
 			size := uint64(s.len())
-			if s.tag() == RMAInfo || s.tag() == ZCopy {
+			if s.tag() == RMAInfo || s.tag().advert() {
 				_, size = getWords(payload(r.ring, r.slot))
 			}
 			n, hostile := r.Read(make([]byte, max(1, min(size, 1<<17)))) // and no further slot
@@ -467,7 +467,7 @@ func TestMapPeer(t *testing.T) {
 func FuzzReader(f *testing.F) {
 	valid := makeStatus(1, 16, RMAInfo)
 	f.Add(binary.NativeEndian.AppendUint64(nil, uint64(valid)), uint16(0), uint64(3), uint64(0))
-	for _, tag := range []Tag{VELO, VELOLast, Shutdown, Switch, Back, Abort, 4} {
+	for _, tag := range []Tag{VELO, VELOLast, Shutdown, Switch, Back, Abort, ZCopy, Buffer} {
 		f.Add(binary.NativeEndian.AppendUint64(nil, uint64(makeStatus(1, 16, tag))), uint16(100), uint64(1), uint64(16<<10))
 	}
 	f.Fuzz(func(t *testing.T, ring []byte, size uint16, a, b uint64) {
@@ -495,7 +495,7 @@ func FuzzReader(f *testing.F) {
 				return
 			}
 			for r.AtAdvert() && n == 0 {
-				if n, hostile = r.Pull(func(_, n uint64) int { return int(min(n, 1+a%7)) }); hostile {
+				if n, hostile = r.Pull(make([]byte, 1+int(size)), func(_ uint64, b []byte) int { return min(len(b), int(1+a%7)) }); hostile {
 					return
 				}
 				r.Meet()

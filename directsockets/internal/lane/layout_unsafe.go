@@ -107,6 +107,12 @@ func (m *Memory) Control(lane uint32) *Control {
 	return (*Control)(unsafe.Pointer(&m.b[at : at+ctlSize][0]))
 }
 
+// offset is where in all the bytes b lie, if they do.
+func offset(all, b []byte) (at uint64, ok bool) {
+	at = uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b))) - uintptr(unsafe.Pointer(unsafe.SliceData(all))))
+	return at, at < uint64(len(all)) && uint64(len(b)) <= uint64(len(all))-at
+}
+
 // statusWord is the status word of slot number k of a ring, whose length is a
 // power of two.
 func statusWord(ring []byte, k uint64) *atomic.Uint64 {

@@ -22,6 +22,9 @@ type Pool struct {
 	used   []window   // those that have been
 	hand   int        // where to look for one next
 	ofLane map[uint32]int
+	runs   []run // lent, in the order of the file; lend.go
+
+	touched [mostWindows / 64]uint64 // windows that were lent once
 }
 
 // A window is free (held by nobody), pinned by who writes into it, or left with
@@ -65,12 +68,30 @@ func (p *Pool) pin(lane uint32, had int) (n int, extent uint32, same bool) {
 			return p.takeLocked(lane, n), p.used[n].extent, false
 		}
 	}
-	if len(p.used) < int(p.own.Windows) && p.afford(uint64(p.least), false) {
-		p.used = append(p.used, window{extent: p.least})
-		return p.takeLocked(lane, len(p.used)-1), p.least, false
+	if extent, ok := p.anotherLocked(); ok {
+		return p.takeLocked(lane, len(p.used)-1), extent, false
 	}
 	p.hand += looks
 	return -1, 0, false
+}
+
+// anotherLocked has one window more used.
+func (p *Pool) anotherLocked() (extent uint32, ok bool) {
+	n, end := len(p.used), int(p.own.Windows)
+	if len(p.runs) > 0 {
+		end = p.runs[0].first
+	}
+	if n == end {
+		return 0, false
+	}
+	extent = p.least
+	if p.paid(n) {
+		extent = p.own.Window
+	} else if !p.afford(uint64(extent), false) {
+		return 0, false
+	}
+	p.used = append(p.used, window{extent: extent})
+	return extent, true
 }
 
 func (p *Pool) takeLocked(lane uint32, n int) int {

@@ -18,6 +18,7 @@ type Reader struct {
 
 	advert struct { // the last one that we came to; advert.go
 		number, address, left, taken uint64
+		here                         bool // address is a place in the windows
 		stuck, over                  bool
 	}
 }
@@ -77,8 +78,8 @@ func (r *Reader) Look() Look {
 
 // open takes an announcement, if it is legal: a piece inside the windows, or an advert.
 func (r *Reader) open(t Tag) bool {
-	if t == ZCopy {
-		return r.openAdvert()
+	if t.advert() {
+		return r.openAdvert(t)
 	}
 	at, n := getWords(payload(r.ring, r.slot))
 	all := uint64(len(r.windows))
@@ -111,7 +112,7 @@ func (r *Reader) Read(b []byte) (n int, hostile bool) {
 			break
 		}
 		// A slot of which a part was taken cannot go away or become another.
-		info := s.tag() == RMAInfo || s.tag() == ZCopy
+		info := s.tag() == RMAInfo || s.tag().advert()
 		if what != Data || r.off > 0 && (info || r.off >= s.len()) || info && !r.open(s.tag()) {
 			hostile = true
 			break
@@ -168,7 +169,7 @@ func (r *Reader) Skip() Look {
 			return Nothing
 		}
 		what := s.look()
-		if what == Hostile || (s.tag() == RMAInfo || s.tag() == ZCopy) && !walk.open(s.tag()) {
+		if what == Hostile || (s.tag() == RMAInfo || s.tag().advert()) && !walk.open(s.tag()) {
 			return Hostile
 		}
 		walk.pieceLeft, walk.advert.left = 0, 0

@@ -15,7 +15,11 @@ const (
 	Switch   Tag = 6 // {N, 0}: the stream continues here after N bytes by TCP
 	Back     Tag = 7 // {M, 0}: it continues on TCP after M bytes of the lane
 	Abort    Tag = 8 // {0, 0}: a reset follows
+	Buffer   Tag = 9 // {at, length} of an advert in the windows
 )
+
+// advert says that the slot announces bytes which stay the writer's until it is over.
+func (t Tag) advert() bool { return t == ZCopy || t == Buffer }
 
 // What Shutdown carries first.
 const (
@@ -58,7 +62,7 @@ func (s status) look() Look {
 		if 1 <= n && n <= Payload {
 			return Data
 		}
-	case RMAInfo, ZCopy:
+	case RMAInfo, ZCopy, Buffer:
 		if n == words {
 			return Data
 		}

@@ -30,6 +30,7 @@ type Writer struct {
 	advert   struct { // the last one; advert.go
 		number, left, taken uint64
 		owed                bool
+		here                bool // in the windows
 	}
 
 	again struct { // bytes that the reader handed back, to be sent by TCP
