@@ -42,6 +42,7 @@ type channel struct {
 	peer  *lane.Memory
 	pool  *lane.Pool
 	bells [lane.Waiters]int
+	takes bool // the peer takes buffers
 
 	// Guarded by home.mu.
 	why        status.Reason
@@ -149,7 +150,7 @@ func openChannel(home *rendezvous, socket int, inviter bool) (ch *channel, why s
 		return ch, reasonFiles, err
 	}
 	g := ch.own.Geometry
-	if err = ch.send(&message{kind: msgHello, version: lane.Version, geometry: g, size: g.Size(), name: home.me}, fds...); err != nil {
+	if err = ch.send(&message{kind: msgHello, version: lane.Version, geometry: g, size: g.Size(), name: home.me, features: takesBuffers}, fds...); err != nil {
 		return ch, reasonNoPeer, err
 	}
 	ch.live.Store(alive)
@@ -308,7 +309,7 @@ func (ch *channel) hello(m *message, fds []int) status.Reason {
 		ch.bells[w] = fds[1+w]
 		fds[1+w] = -1
 	}
-	ch.name, ch.peer = strings.Clone(m.name), peer
+	ch.name, ch.peer, ch.takes = strings.Clone(m.name), peer, m.features&takesBuffers != 0
 	ch.pool = lane.NewPool(ch.own, peer, env.windowLeast, ch.affordWindow)
 	ch.mu.Lock()
 	ch.marks, ch.engaged = lane.NewMarks(peer, ourWaiter), make([]*Conn, ch.usable())

@@ -70,6 +70,10 @@
 // message.go, LANE.md section 6); nonsense resets that connection, or ends the
 // channel, and nothing else.
 //
+// A large Write out of a [Buffer], memory that the peer has mapped, is copied by the reader
+// alone. EXN_DS_ZCOPY does the same for all memory, by process_vm_readv, where
+// that is permitted (zcopy.go); it saves less.
+//
 // # When something is wrong
 //
 // Nothing of what follows hangs, and [Conn.Status] names each:

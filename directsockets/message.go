@@ -28,9 +28,13 @@ type message struct {
 	tuple            tuple // as the sender sees it
 	v6               bool
 	name             string // HELLO: the sender's listener
+	features         uint32 // HELLO
 }
 
 const nameSize = 64 // with the 0 that ends it
+
+// takesBuffers is the feature of who knows the slot Buffer.
+const takesBuffers = 1
 
 func (m *message) encode() []byte {
 	b := make([]byte, messageSize)
@@ -53,6 +57,7 @@ func (m *message) encode() []byte {
 	}
 	copy(b[96:96+nameSize-1], m.name)
 	order.PutUint32(b[160:], m.geometry.Windows)
+	order.PutUint32(b[164:], m.features)
 	return b
 }
 
@@ -70,7 +75,7 @@ func (m *message) decode(b *[messageSize]byte) bool {
 		geometry: lane.Geometry{Lanes: u32(20), Slots: u32(24), Window: u32(28), Windows: u32(160)},
 		size:     order.Uint64(b[32:]), inode: order.Uint64(b[40:]), peerInode: order.Uint64(b[48:]),
 		tuple: tuple{end(56, 88), end(72, 90)}, v6: b[92] != 0,
-		name: string(name),
+		name: string(name), features: u32(164),
 	}
 	return ended
 }

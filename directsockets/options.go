@@ -63,6 +63,7 @@ func environment() settings {
 	}
 	s.guess = text("EXN_DS_CALLS") == "" && text("EXN_DS_BYTES") == ""
 	zcopyFrom.Store(int64(number("EXN_DS_ZCOPY", math.MaxInt64, 1, 1<<40)))
+	bufferFrom.Store(int64(number("EXN_DS_BUFFER", 1<<20, 1, 1<<40)))
 	testSwitch.Store(uint32(number("EXN_DS_TEST_SWITCH", 0, 0, 1<<30))) // for tests only
 	v := os.Getenv("EXN_DS")
 	s.off = v == "off" || v == "0"

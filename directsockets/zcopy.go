@@ -9,7 +9,8 @@ import (
 )
 
 // ZCopy: a large write announces where its bytes are and sleeps, and the reader
-// copies them once, from memory to memory. preload/zcopy.c has the theory: what an
+// copies them once, from memory to memory: out of a Buffer (buffer.go) by itself, out of
+// any other by the kernel. preload/zcopy.c has the theory: what an
 // advert is, how it is withdrawn, and whose memory is read. What is different here:
 //
 //   - Who withdraws for somebody else (Close, CloseWrite, the way back to TCP) has
@@ -37,11 +38,15 @@ type advert struct {
 // adverts: Write returns when the rest has room, as without.
 func (c *Conn) offer(b []byte, z *advert) bool {
 	w := &c.out.w
-	if len(b) < zcopyLeast() || z == nil || z.out || w.Poor() {
+	n := len(b) - w.Window()
+	if n <= 0 || z == nil || z.out {
 		return false
 	}
-	n, least := len(b)-w.Window(), w.Least()
-	if least == 0 || n < zcopyLeast() || uint64(n) < least || !w.Advertise(addressOf(b), n) {
+	if at, ok := c.ch.lent(b); ok {
+		if n < bufferLeast() || !w.AdvertiseBuffer(at, n) {
+			return false
+		}
+	} else if least := w.Least(); least == 0 || n < zcopyLeast() || uint64(n) < least || w.Poor() || !w.Advertise(addressOf(b), n) {
 		return false
 	}
 	c.out.lent = b
@@ -128,11 +133,11 @@ func (c *Conn) invite(n int) {
 // pull copies out of the advert that we have come to, at most a piece. 0: it is
 // withdrawn, or cannot be copied, and the writer has to put it on the lane.
 func (c *Conn) pull(b []byte) (n int, hostile bool) {
-	n, hostile = c.in.r.Pull(func(address, left uint64) int {
+	n, hostile = c.in.r.Pull(b[:min(len(b), pullMost)], func(address uint64, b []byte) int {
 		if !c.ch.copies() {
 			return 0
 		}
-		got := readProcess(c.ch.pid, address, b[:min(uint64(len(b)), left, pullMost)])
+		got := readProcess(c.ch.pid, address, b)
 		if got <= 0 || c.ch.processGone() {
 			return 0
 		}

@@ -25,6 +25,9 @@ import (
 // be an end of the oracle.
 const role = "GOPEER_ROLE"
 
+// lends says that its writes are out of buffers that its peer can read.
+var lends = os.Getenv("GOPEER_LENDS") != ""
+
 func TestMain(m *testing.M) {
 	play := map[string]func([]string) error{"oracle": oracle, "victim": victim, "crowd": crowd}[os.Getenv(role)]
 	if play != nil {
@@ -215,7 +218,21 @@ const greeting = 20000 // rounds at most
 func write(c net.Conn, f flow, progress *atomic.Uint64) (told bool, err error) {
 	r := rand.New(rand.NewPCG(f.key, 1))
 	b := make([]byte, most)
+	lanes := c.(*directsockets.Conn)
+	var lent *directsockets.Buffer
+	defer func() {
+		if lent != nil {
+			lent.Release()
+		}
+	}()
 	for at := uint64(0); at < f.total(); {
+		if lends && r.IntN(8) == 0 {
+			if lent != nil {
+				lent.Release()
+			}
+			lent = lanes.Buffer(most)
+			b = lent.Bytes()
+		}
 		part := b[:min(uint64(size(r)), f.total()-at)]
 		f.fill(part, at)
 		n, err := c.Write(part)

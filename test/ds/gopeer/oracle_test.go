@@ -254,22 +254,34 @@ func TestSwitching(t *testing.T) {
 // zcopy has writes of some KiB copied by their readers, which the sizes of the window
 // and of the oracle's calls leave room for.
 func zcopy(seed uint64) []string {
-	s := []string{"EXN_DS_WINDOW=16384", fmt.Sprintf("EXN_DS_ZCOPY=%d", []int{1, 5000, 20000}[seed%3])}
+	least := []int{1, 5000, 20000}[seed%3]
+	s := []string{"EXN_DS_WINDOW=16384", fmt.Sprintf("EXN_DS_ZCOPY=%d", least)}
 	if seed%4 == 3 {
 		s = append(s, "EXN_DS_TEST_SWITCH=20")
 	}
 	return s
 }
 
+// buffers has them copied out of registered buffers.
+func buffers(seed uint64) []string {
+	s := zcopy(seed)
+	s[1] = strings.Replace(s[1], "ZCOPY", "BUFFER", 1)
+	return append(s, "GOPEER_LENDS=yes")
+}
+
 // ZCP-1: the same, with writes that are copied once.
-func TestZCopy(t *testing.T) {
+func TestZCopy(t *testing.T) { copiedOnce(t, zcopy, "go-go", "go-c", "c-go") }
+
+func TestBuffers(t *testing.T) { copiedOnce(t, buffers, "go-go") }
+
+func copiedOnce(t *testing.T, how func(seed uint64) []string, where ...string) {
 	once := map[string]uint64{} // by pairing
 	pairings(t, 6, func(t *testing.T, client, server language, seed uint64) {
 		for _, l := range []*language{&client, &server} {
 			plain := l.cmd
 			l.cmd = func(ctx context.Context, args ...string) *exec.Cmd {
 				cmd := plain(ctx, args...)
-				cmd.Env = append(cmd.Env, zcopy(seed)...)
+				cmd.Env = append(cmd.Env, how(seed)...)
 				return cmd
 			}
 		}
@@ -285,7 +297,7 @@ func TestZCopy(t *testing.T) {
 		}
 	})
 	t.Logf("of the Go ends so many bytes by ZCopy: %v", once)
-	for _, pair := range []string{"go-go", "go-c", "c-go"} {
+	for _, pair := range where {
 		if once[pair] < 1<<20 {
 			t.Errorf("%s: %d bytes by ZCopy: this says little about it", pair, once[pair])
 		}
