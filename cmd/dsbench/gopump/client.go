@@ -107,6 +107,15 @@ func (p *pump) send() (s sent, err error) {
 	if err := p.warm(c, p.length()/10, write); err != nil {
 		return s, err
 	}
+	if p.buffer {
+		b := c.(*directsockets.Conn).Buffer(p.memory)
+		defer b.Release()
+		if !b.Registered() {
+			return s, fmt.Errorf("no room for a buffer of %d bytes", p.memory)
+		}
+		copy(b.Bytes(), from)
+		from = b.Bytes()
+	}
 	if p.memory > 0 {
 		for s.all < warm {
 			if err := write(); err != nil {

@@ -22,6 +22,7 @@
 //	memory=N   bytes of memory, a multiple of size, that a stream comes out of and goes
 //	           into, one write behind the other; else one place that is hot. Nothing of the
 //	           first 256 MiB counts: they touch memory that is new
+//	buffer     that memory is registered with the peer: a directsockets.Buffer
 //	busy=N     so many of those of requests are used, the last ones; the others are open (all)
 //	rate=N     messages a second; else one follows the other
 //	pause=US   so long after each message
@@ -67,6 +68,7 @@ type pump struct {
 	with          string  // "net", "either", or "" for lanes
 	size, streams int
 	memory        int // of a stream; 0: it begins anywhere in pattern
+	buffer        bool
 	busy          int // of streams; 0: all
 	rate          float64
 	pause         time.Duration // after each message
@@ -82,7 +84,7 @@ type result struct {
 	Histogram *measure.Histogram `json:"histogram"`
 }
 
-var errUsage = errors.New("usage: gopump serve|stream|pingpong|requests|connect|many|idle|exchange ADDRESS PORT [AMOUNT] [net|either] [size=N] [memory=N] [streams=N] [busy=N] [rate=N] [pause=US] [rounds=N] [check] [json]")
+var errUsage = errors.New("usage: gopump serve|stream|pingpong|requests|connect|many|idle|exchange ADDRESS PORT [AMOUNT] [net|either] [size=N] [memory=N] [buffer] [streams=N] [busy=N] [rate=N] [pause=US] [rounds=N] [check] [json]")
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {
@@ -152,6 +154,8 @@ func parse(args []string) (*pump, error) {
 			p.pause = time.Duration(us * 1e3)
 		case name == "rounds":
 			p.rounds, err = strconv.Atoi(value)
+		case name == "buffer":
+			p.buffer = true
 		case name == "check":
 			p.check = true
 		case name == "json":
@@ -164,7 +168,7 @@ func parse(args []string) (*pump, error) {
 			return nil, errUsage
 		}
 	}
-	if !fits(p.size, p.memory) || p.memory > 0 && p.mode != "stream" || p.streams < 1 || p.amount <= 0 || p.rate < 0 || p.pause < 0 || p.rounds < 1 || p.busy < 0 || p.busy > p.streams {
+	if !fits(p.size, p.memory) || p.memory > 0 && p.mode != "stream" || p.buffer && (p.memory == 0 || p.with != "") || p.streams < 1 || p.amount <= 0 || p.rate < 0 || p.pause < 0 || p.rounds < 1 || p.busy < 0 || p.busy > p.streams {
 		return nil, errUsage
 	}
 	return p, nil

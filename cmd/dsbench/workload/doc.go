@@ -22,6 +22,7 @@
 //
 //	zcopy-…           of either: a stream of large writes that their reader copies, beside the
 //	                  same through windows; -cpu: CPU time of both sides for a GB of it
+//	buffer-…          likewise, written out of buffers that are registered with the reader
 //
 //	redis-get         redis-benchmark, 50 clients, one, and 500
 //	redis-pipelined   50 clients with 16 requests at a time

@@ -40,7 +40,7 @@ func (p Plan) goTests() []test {
 			target: report.AtMost(report.Ratio, 1), upgrades: true, run: cost.run},
 		{name: "plain-calls", size: message, unit: report.CallsPerOp, what: "system calls that succeed per request of a long connection to a server with package net, beyond those of a client with package net; without those by which Go's runtime sleeps",
 			target: report.AtMost(report.Value, 0.01), packages: []string{"strace"}, alone: extraCalls(ofGo(plainPeer))},
-	}, p.zcopyTests(goZCopy)...)
+	}, zcopyTests(goLarge)...)
 }
 
 // A goPump is a run of gopump, with package directsockets or, for reference, with net.

@@ -40,7 +40,7 @@ func (p Plan) libraryTests() []test {
 		tests = append(tests, test{name: "start-" + program, unit: report.Nanoseconds, what: "CPU time that preloading adds to the start and end of a program",
 			target: report.AtMost(report.Value, 1e6), packages: []string{"python3", "perl"}, alone: startUp(start)})
 	}
-	return append(tests, p.zcopyTests(p.libraryZCopy)...)
+	return append(tests, zcopyTests(p.libraryLarge)...)
 }
 
 func stream(ctx context.Context, a *arena, _ int) (o outcome, err error) {

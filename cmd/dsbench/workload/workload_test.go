@@ -110,19 +110,19 @@ func TestGoRuns(t *testing.T) {
 	}
 }
 
-// ZCopy is compared with lanes that do without, and is seen, in either language.
+// What is copied once is compared with lanes that do without, and is seen, in either language.
 func TestZCopyRuns(t *testing.T) {
 	for _, p := range []Plan{
 		{Group: Go, GoPump: built.Path(t, "gopump")},
 		{Group: Library, Library: built.Path(t, "libextds.so"), Pump: built.Path(t, "pump")},
 	} {
-		p.Tests, p.Runs, p.Quick = []string{"zcopy-hot-cpu"}, 1, true
+		p.Tests, p.Runs, p.Quick = []string{"zcopy-hot-cpu", "buffer-hot-cpu"}, 1, true
 		var r report.Report
-		if err := p.Run(t.Context(), &r, nil); err != nil || len(r.Failures) > 0 || len(r.Rows) != 2 {
+		if err := p.Run(t.Context(), &r, nil); err != nil || len(r.Failures) > 0 || len(r.Rows) != 4 {
 			t.Fatalf("%v: %+v", err, r)
 		}
 		for _, row := range r.Rows {
-			if row.Runs[0] <= 0 || row.ReferenceRuns[0] <= 0 || !strings.Contains(row.Against, "BCopy") || row.Target == nil {
+			if row.Runs[0] <= 0 || row.ReferenceRuns[0] <= 0 || !strings.Contains(row.Against, "BCopy") || row.Note != "" {
 				t.Errorf("%+v", row)
 			}
 		}

@@ -9,57 +9,82 @@ import (
 	"exnet/cmd/dsbench/report"
 )
 
-// zcopyTests compare large writes that their reader copies (ZCopy) with the same
-// writes through windows (BCopy): both sides have lanes. A message is read into a place
-// as large as itself. Hot is always the same memory; cold is as much as no cache
-// holds, in turn.
-func (p Plan) zcopyTests(run func(size, memory int, value func(pumped) float64) func(context.Context, *arena, int) (outcome, error)) (tests []test) {
-	const much = 256 << 20
+// A large stream is of writes that their reader copies, beside the same through windows (BCopy):
+// both sides have lanes. A message is read into a place as large as itself.
+type large struct {
+	size, memory int
+	registered   bool // out of a buffer that the peer has mapped; else out of any memory
+	value        func(pumped) float64
+}
+
+// zcopyTests are those in hot memory, always the same, and in cold, as much as no cache holds, in
+// turn: of buffers as many as windows leave room for.
+func zcopyTests(run func(l large) func(context.Context, *arena, int) (outcome, error)) (tests []test) {
 	rate := func(r pumped) float64 { return r.Rate }
 	cost := func(r pumped) float64 { return r.CPU / (float64(r.Bytes) / 1e9) }
-	for _, size := range []int{16 << 20, 64 << 20} {
-		for _, of := range []struct {
-			name, what string
-			memory     int
-		}{{"hot", "out of and into memory as large as a write", size}, {"cold", "out of and into 256 MiB in turn", much}} {
-			stream := test{name: "zcopy-" + of.name, size: size, unit: report.BytesPerSecond, what: "one stream by ZCopy, " + of.what,
-				against: "the same stream by the window of its lane (BCopy)", announces: true, run: run(size, of.memory, rate)}
-			each := stream
-			each.name, each.unit, each.run = stream.name+"-cpu", report.Nanoseconds, run(size, of.memory, cost)
-			each.what = "CPU time of both sides for a GB of " + stream.what
-			each.target = report.AtMost(report.Ratio, 0.7)
-			tests = append(tests, stream, each)
+	for _, way := range []struct {
+		name, by   string
+		registered bool
+		much       int
+	}{{"zcopy", "by ZCopy", false, 256 << 20}, {"buffer", "out of registered buffers", true, 192 << 20}} {
+		for _, size := range []int{16 << 20, 64 << 20} {
+			for _, of := range []struct {
+				name, what string
+				memory     int
+			}{
+				{"hot", "out of and into memory as large as a write", size},
+				{"cold", fmt.Sprintf("out of and into %d MiB in turn", way.much>>20), way.much},
+			} {
+				l := large{size, of.memory, way.registered, rate}
+				stream := test{name: way.name + "-" + of.name, size: size, unit: report.BytesPerSecond, what: "one stream " + way.by + ", " + of.what,
+					against: "the same stream by the window of its lane (BCopy)", announces: true, run: run(l)}
+				each := stream
+				l.value = cost
+				each.name, each.unit, each.run = stream.name+"-cpu", report.Nanoseconds, run(l)
+				each.what = "CPU time of both sides for a GB of " + stream.what
+				if of.memory > size {
+					each.target = report.AtMost(report.Ratio, 0.7)
+				}
+				tests = append(tests, stream, each)
+			}
 		}
 	}
 	return tests
 }
 
-// large has both sides take lanes, and announce writes or not.
-func (a *arena) large(announces bool) {
+// args are those of pump and gopump, in an arena where both sides take lanes, and announce writes
+// if it says so.
+func (l large) args(a *arena) []string {
 	const least = 1 << 20 // below all that is measured
+	announces := a.client
 	a.server, a.client, a.env = true, true, []string{"EXN_DS_ZCOPY="}
-	if announces {
+	args := []string{"size=" + strconv.Itoa(l.size), "memory=" + strconv.Itoa(l.memory)}
+	switch {
+	case announces && l.registered:
+		args = append(args, "buffer")
+	case announces:
 		a.env[0] += strconv.Itoa(least)
 	}
+	return args
 }
 
-func goZCopy(size, memory int, value func(pumped) float64) func(context.Context, *arena, int) (outcome, error) {
+func goLarge(l large) func(context.Context, *arena, int) (outcome, error) {
 	return func(ctx context.Context, a *arena, n int) (outcome, error) {
-		a.large(a.client)
-		g := goPump{mode: "stream", env: a.env, args: []string{"size=" + strconv.Itoa(size), "memory=" + strconv.Itoa(memory)}, value: value}
+		g := goPump{mode: "stream", args: l.args(a), value: l.value}
+		g.env = a.env
 		return g.run(ctx, a, n)
 	}
 }
 
-func (p Plan) libraryZCopy(size, memory int, value func(pumped) float64) func(context.Context, *arena, int) (outcome, error) {
+func (p Plan) libraryLarge(l large) func(context.Context, *arena, int) (outcome, error) {
 	return func(ctx context.Context, a *arena, _ int) (o outcome, err error) {
-		a.large(a.client)
+		args := append([]string{a.Pump, "stream", a.host, "", strconv.FormatFloat(p.seconds(), 'f', -1, 64), "json"}, l.args(a)...)
 		port := freePort()
-		if _, err := a.serve(ctx, port, a.Pump, "serve", a.host, strconv.Itoa(port)); err != nil {
+		args[3] = strconv.Itoa(port)
+		if _, err := a.serve(ctx, port, a.Pump, "serve", a.host, args[3]); err != nil {
 			return o, err
 		}
-		text, err := a.run(ctx, a.Pump, "stream", a.host, strconv.Itoa(port), strconv.FormatFloat(p.seconds(), 'f', -1, 64),
-			"size="+strconv.Itoa(size), "memory="+strconv.Itoa(memory), "json")
+		text, err := a.run(ctx, args...)
 		if err != nil {
 			return o, err
 		}
@@ -67,7 +92,7 @@ func (p Plan) libraryZCopy(size, memory int, value func(pumped) float64) func(co
 		if err := json.Unmarshal(text, &r); err != nil {
 			return o, fmt.Errorf("pump printed what is no result: %w: %s", err, last(text))
 		}
-		o.value = value(r)
+		o.value = l.value(r)
 		return o, nil
 	}
 }
