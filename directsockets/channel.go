@@ -33,6 +33,7 @@ type channel struct {
 	ctl     pollable
 	bell    pollable // of ourWaiter
 	night   pollable // of nightWaiter
+	roost   roost
 	own     *lane.Memory
 	live    atomic.Uint32
 	refs    atomic.Int32
@@ -118,6 +119,7 @@ func openChannel(home *rendezvous, socket int, inviter bool) (ch *channel, why s
 				p.file.Close()
 			}
 		}
+		ch.roost.close()
 		ch.own.Unmap()
 		closeProcess(ch)
 		ch = nil
@@ -138,11 +140,17 @@ func openChannel(home *rendezvous, socket int, inviter bool) (ch *channel, why s
 	if ch.night, night, err = newBell(); err != nil {
 		return ch, reasonFiles, err
 	}
+	if err = ch.roost.open(ch.own); err != nil {
+		return ch, reasonFiles, err
+	}
 	fds := []int{memory}
 	for w := range lane.Waiters {
-		if w == nightWaiter {
+		switch {
+		case w == nightWaiter:
 			fds = append(fds, night)
-		} else {
+		case w >= firstPerch && w < firstPerch+perches:
+			fds = append(fds, ch.roost.perch[w-firstPerch].fd)
+		default:
 			fds = append(fds, day) // those that are not used ring as well
 		}
 	}
@@ -345,6 +353,7 @@ func (ch *channel) release() {
 		}
 	}
 	budget.giveBack(ch.spent.Load())
+	ch.roost.close()
 	ch.own.Unmap()
 	ch.peer.Unmap()
 	closeProcess(ch)

@@ -47,7 +47,8 @@
 // Nothing spins but a call that expects its answer soon, and of these one less
 // than there are CPUs for Go: up to EXN_DS_SPIN_US, half as long after each time in
 // vain, not at all with one CPU or where the peer last ran on ours (spin.go).
-// Then it parks. Goroutines wake it, which sleep in the netpoller themselves:
+// Then it parks; who slept long the last time in the netpoller, on one of four doorbells of
+// its channel (perch.go). Others are woken by goroutines, which sleep in the netpoller themselves:
 //
 //	watcher, of a channel      rung by the peer; has it mark the lanes on which
 //	                           somebody sleeps (watch.go, with the proof that no
@@ -57,7 +58,7 @@
 //	night watch, of a channel  answers for connections that no call uses (night.go)
 //
 // So an idle connection costs its goroutine and its descriptor, no time and no
-// thread. A channel has three goroutines and 11 descriptors, a process a listener.
+// thread. A channel has three goroutines and 15 descriptors, a process a listener.
 //
 // # Locks and memory
 //

@@ -10,6 +10,7 @@ type nap struct {
 	state atomic.Uint32
 	bell  chan struct{} // has a token for each nap that was woken, or will at once
 	heard bool          // the sleeper has taken it
+	door  int           // or else a doorbell that wakes it as well; 0: none
 }
 
 const (
@@ -23,9 +24,13 @@ func (n *nap) begin() {
 	n.state.Store(asleep) // and a fence, before the look
 }
 
-// wake never blocks: one token for each nap, and the last was taken at its end.
+// wake never blocks: one token for each nap, and the last was taken at its end. With that
+// the sleeper may take its doorbell away.
 func (n *nap) wake() {
 	if n.state.Load() == asleep && n.state.CompareAndSwap(asleep, woken) {
+		if n.door != 0 {
+			ringBell(n.door)
+		}
 		n.bell <- struct{}{}
 	}
 }

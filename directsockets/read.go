@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -31,8 +32,10 @@ type inbound struct {
 	consented uint64
 	frozen    bool // go_back is set: nothing is taken until BACK
 	eof       bool
-	shut      bool // CloseRead
-	invited   bool // the writer may advertise
+	shut      bool          // CloseRead
+	invited   bool          // the writer may advertise
+	rings     int           // since bytes came
+	slept     time.Duration // the last time
 }
 
 // errAgain says that there is nothing to do now.
@@ -102,6 +105,7 @@ func (c *Conn) readEngaged(b []byte) (int, error) {
 		if c.in.r.Advert() == 0 { // of an advert that is not at its end the writer need not know yet
 			c.ch.ring(c, &c.peer.TxWaiters)
 		}
+		c.in.rings = 0
 		received()
 		return n, nil
 	case err == errAgain:
@@ -120,13 +124,23 @@ func (c *Conn) sleepRx() {
 	if c.in.mode == onLane && s.spin.look(c.ch, c.rxReady, c.rxStop) {
 		return
 	}
-	s.nap.begin()
-	c.ch.watchRx(c)
-	if !c.rxReady() && !c.rxStop() {
-		s.park()
+	began := time.Now()
+	if p := c.ch.roost.take(c); p != nil {
+		rung := p.sleep(c)
+		c.ch.roost.give(p)
+		if rung {
+			c.rung()
+		}
+	} else {
+		s.nap.begin()
+		c.ch.watchRx(c)
+		if !c.rxReady() && !c.rxStop() {
+			s.park()
+		}
+		c.ch.unwatchRx(c)
+		s.nap.end()
 	}
-	c.ch.unwatchRx(c)
-	s.nap.end()
+	c.in.slept = time.Since(began)
 	s.yield()
 }
 

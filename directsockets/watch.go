@@ -55,9 +55,7 @@ func (ch *channel) watchBell() {
 	arms := 0
 	ch.bell.raw.Read(func(uintptr) bool {
 		if rings++; rings > ch.mostRings() {
-			ch.home.mu.Lock()
-			ch.kill(reasonHostile)
-			ch.home.mu.Unlock()
+			ch.rungForNothing()
 		}
 		for vain := 0; ch.live.Load() == alive; {
 			if ch.scan() {
@@ -83,14 +81,31 @@ func (ch *channel) watchBell() {
 // of all lanes, both ways, where the sleepers got up by themselves; and to take lanes
 // away, once a millisecond for a second. Who only rings costs us time (DESIGN 2).
 func (ch *channel) mostRings() int {
-	const leaving, slots = 4096, 2 * 1024
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	return leaving + ch.many*slots
+	return ringsLeaving + ch.many*ringsOfLane
 }
 
-// Two waiters of eight are used: that of the watcher, whose bit is in a mask while
-// a call sleeps, and that of the night watch, whose bit always is.
+const ringsLeaving, ringsOfLane = 4096, 2 * 1024
+
+// rung is told of a ring that woke the reader of c on a perch, where it is again only after a
+// long sleep.
+func (c *Conn) rung() {
+	if c.in.rings++; c.in.rings > ringsLeaving+ringsOfLane {
+		c.ch.rungForNothing()
+	}
+}
+
+// rungForNothing ends the channel of a peer that only rings.
+func (ch *channel) rungForNothing() {
+	ch.home.mu.Lock()
+	ch.kill(reasonHostile)
+	ch.home.mu.Unlock()
+}
+
+// Of eight waiters those of perches are used by one reader each (perch.go), one by the
+// watcher, whose bit is in a mask while a call sleeps that it wakes, and one by the night
+// watch, whose bit always is.
 const (
 	ourWaiter   = 0
 	nightWaiter = 1
@@ -152,6 +167,7 @@ func (ch *channel) wakeAllLocked() {
 	for _, c := range ch.engaged {
 		if c != nil {
 			c.grant()
+			c.rx.nap.wake() // who is on a perch
 		}
 	}
 	for len(ch.waiting) > 0 {

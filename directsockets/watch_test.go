@@ -7,9 +7,11 @@ import (
 	"exnet/directsockets/internal/lane"
 )
 
-// asleepIn starts a call that reads one byte, and waits until it sleeps on the lane.
+// asleepIn starts a call that reads one byte, and waits until it sleeps on the lane, for the
+// watcher to wake it.
 func asleepIn(t *testing.T, c *Conn) (result chan byte) {
 	t.Helper()
+	c.ch.roost.taken.Store(1<<perches - 1)
 	result = make(chan byte, 1)
 	go func() {
 		var b [1]byte
