@@ -78,6 +78,6 @@ bin/libextds.a: bin/libextds.so
 	rm -f $@ && ar -crs $@ bin/libextds.o && rm bin/libextds.o bin/libextds.names
 
 # What the demonstration sends over all paths.
-bin/pump: $(wildcard directsockets/preload/pump/*.[ch])
+bin/pump: $(wildcard directsockets/preload/pump/*.[ch]) directsockets/preload/exnet.h
 	@mkdir -p $(@D)
 	$(CC) -std=c11 -Wall -Wextra -Werror -pthread $(CFLAGS) -o $@ $(filter %.c,$^)

@@ -38,6 +38,7 @@
 #include <sys/stat.h>
 
 #include "budget.h"
+#include "buffer.h"
 #include "config.h"
 #include "conn.h"
 #include "doorbell.h"
@@ -91,7 +92,7 @@ static void let_go(struct held *h)
 	files_close(h->process);
 	struct lane_memory *m[2] = {&h->own, &h->peer};
 	for (int i = 0; i < 2; i++)
-		if (m[i]->base) {
+		if (m[i]->base && (i == 1 || !buffer_keep(m[i]->base))) {
 			munmap(m[i]->base, m[i]->size);
 			budget_unmap(m[i]->size);
 		}
@@ -241,7 +242,7 @@ struct channel *channel_open(int ctl, bool inviter, enum reason *why)
 	int fds[1 + LANE_WAITERS] = {-1};
 	struct ucred cred;
 	socklen_t n = sizeof cred;
-	struct message m = {.kind = MESSAGE_HELLO, .version = LANE_VERSION};
+	struct message m = {.kind = MESSAGE_HELLO, .version = LANE_VERSION, .features = FEATURE_BUFFER};
 	*why = REASON_MEMORY;
 	if (!ch) {
 		files_close(ctl);
@@ -348,6 +349,7 @@ static void hello(struct channel *ch, const struct message *m, int *fds, int n)
 		}
 	}
 	memcpy(ch->name, m->name, sizeof ch->name);
+	ch->features = m->features;
 	enum reason why = map_peer(ch, fds[0], m);
 	hold(ch);
 	if (why != REASON_NONE)

@@ -16,6 +16,10 @@ enum message_kind {
 	MESSAGE_ATTACH_OK = 3, // done; fd: proof
 	MESSAGE_ATTACH_NO = 4, // not done
 };
+// What HELLO says of its sender.
+enum message_feature {
+	FEATURE_BUFFER = 1, // it takes adverts of registered buffers
+};
 struct message {
 	uint32_t kind;
 	uint32_t version;
@@ -27,7 +31,8 @@ struct message {
 	struct tuple tuple;     // as the sender sees it
 	char name[64];          // HELLO: the sender's listener
 	uint32_t windows;
-	uint8_t pad[256 - 4 * 8 - 3 * 8 - sizeof(struct tuple) - 64 - 4];
+	uint32_t features; // HELLO
+	uint8_t pad[256 - 4 * 8 - 3 * 8 - sizeof(struct tuple) - 64 - 8];
 };
 
 // The offsets that LANE.md gives.
@@ -49,6 +54,7 @@ _Static_assert(offsetof(struct message, tuple.remote_port) == 90, "LANE.md, cont
 _Static_assert(offsetof(struct message, tuple.v6) == 92, "LANE.md, control messages");
 _Static_assert(offsetof(struct message, name) == 96, "LANE.md, control messages");
 _Static_assert(offsetof(struct message, windows) == 160, "LANE.md, control messages");
+_Static_assert(offsetof(struct message, features) == 164, "LANE.md, control messages");
 _Static_assert(sizeof(struct message) == CHANNEL_MESSAGE, "LANE.md, control messages");
 
 // channel_open makes a channel on a connected control socket (which it takes)

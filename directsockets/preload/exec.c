@@ -24,6 +24,7 @@
 #include <stdarg.h>
 #include <string.h>
 
+#include "buffer.h"
 #include "config.h"
 #include "files.h"
 #include "rendezvous.h"
@@ -104,10 +105,12 @@ static void survived(struct conn *c, int fd, bool first)
 		memset(given, 0, (size_t)top); \
 		process_conns(halt); \
 		process_conns(survive); \
+		buffer_leave(); \
 		rendezvous_retire(); \
 		call; \
 		int saved = errno; \
 		process_conns(survived); \
+		buffer_stay(); \
 		errno = saved; \
 		return -1; \
 	} while (0)

@@ -111,6 +111,7 @@ struct channel {
 	uint32_t pid; // of the peer as the kernel told; what is done with it is in zcopy.c
 	int process;  // the same process as a pidfd, or -1
 	_Atomic uint32_t zcopy; // enum zcopy_verdict
+	uint32_t features; // what the peer's HELLO says of it
 	char name[64]; // of the peer process' listener
 	_Atomic uint32_t generation;
 	_Atomic uint32_t busy[LANE_MOST / 32]; // lanes we picked and have not given back

@@ -22,6 +22,7 @@ static enum lane_look classify(uint64_t status, uint32_t *tag, uint32_t *n)
 		return *n >= 1 && *n <= LANE_PAYLOAD ? LOOK_DATA : LOOK_HOSTILE;
 	case TAG_RMA_INFO:
 	case TAG_ZCOPY:
+	case TAG_BUFFER:
 		return *n == 16 ? LOOK_DATA : LOOK_HOSTILE;
 	case TAG_SHUTDOWN:
 	case TAG_SWITCH:
@@ -74,13 +75,18 @@ static bool open_piece(struct lane_rx *r, const uint8_t *from)
 	return true;
 }
 
-// open_advert loads a ZCOPY into the reader. The address is for the kernel to check.
-static bool open_advert(struct lane_rx *r, const uint8_t *from)
+static bool is_advert(uint32_t tag) { return tag == TAG_ZCOPY || tag == TAG_BUFFER; }
+
+// open_advert loads an advert into the reader. The address of a ZCOPY is for the kernel to
+// check.
+static bool open_advert(struct lane_rx *r, uint32_t tag, const uint8_t *from)
 {
 	uint64_t v[2];
 	memcpy(v, from, sizeof v);
-	if (v[1] == 0 || v[1] >> 62 || v[0] + v[1] < v[0])
+	bool inside = tag == TAG_BUFFER;
+	if (v[1] == 0 || v[1] >> 62 || v[0] + v[1] < v[0] || (inside && v[0] + v[1] > r->windows_size))
 		return false;
+	r->advert.inside = inside;
 	r->advert.number++;
 	r->advert.address = v[0];
 	r->advert.left = v[1];
@@ -95,8 +101,8 @@ bool lane_meet(struct lane_rx *r)
 		if (r->piece_left || r->off)
 			return dropped;
 		if (!r->advert.left) {
-			if (!lane_valid(r, r->slot) || classify(status_at(r, r->slot), &tag, &n) != LOOK_DATA || tag != TAG_ZCOPY ||
-			    !open_advert(r, r->ring + (r->slot & (r->slots - 1)) * LANE_SLOT + 8))
+			if (!lane_valid(r, r->slot) || classify(status_at(r, r->slot), &tag, &n) != LOOK_DATA || !is_advert(tag) ||
+			    !open_advert(r, tag, r->ring + (r->slot & (r->slots - 1)) * LANE_SLOT + 8))
 				return dropped;
 			r->slot++;
 		}
@@ -127,9 +133,9 @@ size_t lane_read(struct lane_rx *r, struct cursor *c, bool *hostile)
 		if (r->off == 0 && (what == LOOK_NONE || what == LOOK_CONTROL))
 			break;
 		// A slot of which a part was read cannot go away or become another.
-		bool announced = what == LOOK_DATA && (tag == TAG_RMA_INFO || tag == TAG_ZCOPY);
+		bool announced = what == LOOK_DATA && (tag == TAG_RMA_INFO || is_advert(tag));
 		if (what != LOOK_DATA || r->off >= n ||
-		    (announced && (r->off || !(tag == TAG_ZCOPY ? open_advert : open_piece)(r, from)))) {
+		    (announced && (r->off || !(is_advert(tag) ? open_advert(r, tag, from) : open_piece(r, from))))) {
 			*hostile = true;
 			break;
 		}
@@ -183,7 +189,7 @@ enum lane_look lane_skip(struct lane_rx *r)
 		const uint8_t *from = walk.ring + (walk.slot & (walk.slots - 1)) * LANE_SLOT + 8;
 		enum lane_look what = classify(status_at(&walk, walk.slot), &tag, &n);
 		if (what == LOOK_HOSTILE || (tag == TAG_RMA_INFO && !open_piece(&walk, from)) ||
-		    (tag == TAG_ZCOPY && !open_advert(&walk, from)))
+		    (is_advert(tag) && !open_advert(&walk, tag, from)))
 			return LOOK_HOSTILE;
 		walk.piece_left = walk.advert.left = 0;
 		if (what == LOOK_DATA)
@@ -212,9 +218,9 @@ size_t lane_available(const struct lane_rx *r, size_t limit, bool through)
 		if (what != LOOK_DATA)
 			break;
 		const uint8_t *from = walk.ring + (walk.slot & (walk.slots - 1)) * LANE_SLOT + 8;
-		if (tag == TAG_ZCOPY ? !open_advert(&walk, from) : tag == TAG_RMA_INFO && !open_piece(&walk, from))
+		if (is_advert(tag) ? !open_advert(&walk, tag, from) : tag == TAG_RMA_INFO && !open_piece(&walk, from))
 			break;
-		if (tag == TAG_ZCOPY)
+		if (is_advert(tag))
 			total += lane_advertised(&walk, total);
 		else if (tag == TAG_RMA_INFO)
 			total += walk.piece_left;

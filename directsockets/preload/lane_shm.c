@@ -130,6 +130,7 @@ void lane_tx_reset(struct lane_tx *t, struct lane_pool *pool, uint32_t lane)
 		.lane = lane,
 		.slots = pool->own->slots,
 		.window_size = pool->own->window,
+		.windows_size = windows_size(pool->own),
 		.window = -1,
 	};
 	pool_fresh(pool, lane);
@@ -247,11 +248,14 @@ bool lane_advertise(struct lane_tx *t, const void *address, size_t n)
 	if (t->broken || slots_free(t, LANE_RESERVED) == 0)
 		return false;
 	uint64_t v[2] = {(uintptr_t)address, n};
+	t->advert.inside = lane_inside(t, address, n);
+	if (t->advert.inside)
+		v[0] -= (uintptr_t)t->windows;
 	t->advert.number++;
 	t->advert.left = n;
 	t->advert.owed = true;
 	memcpy(payload(t), v, sizeof v);
-	publish(t, TAG_ZCOPY, sizeof v);
+	publish(t, t->advert.inside ? TAG_BUFFER : TAG_ZCOPY, sizeof v);
 	return true;
 }
 
@@ -337,7 +341,7 @@ bool lane_writable(struct lane_tx *t)
 	uint32_t slots = t->slots / 8;
 	uint64_t window = (t->window < 0 ? t->window_size : t->extent) / 4;
 	if (lane_advert_out(t)) // until it is over, or not wanted any more
-		return t->broken || load_acquire(&t->peer->zcopy_least) == 0;
+		return t->broken || (!t->advert.inside && load_acquire(&t->peer->zcopy_least) == 0);
 	if (slots_free(t, LANE_RESERVED) < slots || window_free(t) < window)
 		refresh(t);
 	return t->broken || (slots_free(t, LANE_RESERVED) >= slots && window_free(t) >= window);

@@ -42,6 +42,7 @@ enum lane_tag {
 	TAG_SWITCH = 6,    // {u64 N, u64 0}: the stream continues here after N TCP bytes
 	TAG_BACK = 7,      // {u64 M, u64 0}: it continues on TCP after M lane bytes
 	TAG_ABORT = 8,     // {u64 reason, u64 0}: reset
+	TAG_BUFFER = 9,    // {u64 at, u64 length}: an advert as TAG_ZCOPY, of bytes in the windows
 };
 
 // What TAG_SHUTDOWN carries in `how`.
@@ -179,6 +180,7 @@ struct lane_tx {
 	const struct lane_ctl *peer; // the reader's, in its memory
 	struct lane_pool *pool;
 	uint32_t lane, slots, window_size;
+	uint64_t windows_size; // bytes of all
 	int32_t window;        // the window that we had last, or -1
 	uint32_t extent;       // bytes of it that we use
 	uint64_t base;         // position of its beginning
@@ -198,6 +200,7 @@ struct lane_tx {
 		uint64_t left;   // bytes not taken yet, while it is out
 		uint64_t taken;  // the reader's zcopy_taken, as last checked
 		bool owed;       // the call that made it has not yet seen what became of it
+		bool inside;     // it lies in a registered buffer
 	} advert;
 	bool poor;   // no window was left
 	bool broken; // the reader's credit made no sense
@@ -220,11 +223,12 @@ struct lane_rx {
 	uint64_t turns;       // SWITCH and BACK taken
 	struct {               // the last advert that we came to
 		uint64_t number;
-		uint64_t address, left; // in the writer's memory
+		uint64_t address, left; // in the writer's memory, or, inside, in its windows
 		uint64_t taken;         // bytes of all adverts
 		bool stuck;             // it cannot be copied: the writer has to withdraw it
 		bool over;              // it is withdrawn, and nothing has come behind it yet
 		bool invited;           // we take adverts
+		bool inside;            // it lies in a registered buffer
 	} advert;
 };
 
@@ -243,6 +247,14 @@ size_t lane_write(struct lane_tx *t, struct cursor *c, size_t velo_max);
 // lane_advertise announces n bytes of our own memory, if there is a slot. They count
 // in `bytes` as they are taken, and nothing follows until lane_advert_out says no.
 bool lane_advertise(struct lane_tx *t, const void *address, size_t n);
+
+// lane_inside: these bytes lie in the windows, as those of a registered buffer do. What
+// else is there no program has.
+static inline bool lane_inside(const struct lane_tx *t, const void *address, size_t n)
+{
+	uint64_t at = (uintptr_t)address - (uintptr_t)t->windows;
+	return at < t->windows_size && n <= t->windows_size - at;
+}
 
 // lane_advert_out: the advert is not taken yet. lane_advert_end: it is withdrawn, and the
 // reader is not at it.

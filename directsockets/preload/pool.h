@@ -14,7 +14,7 @@ struct lane_memory;
 
 struct pool_window {
 	_Atomic uint64_t holder; // count of changes, POOL_PINNED, lane + 1; see pool.c
-	_Atomic uint64_t end;    // its holder's bytes end at this position
+	_Atomic uint64_t end;    // its holder's bytes end at this position; of a run's first one, who has it
 	_Atomic uint32_t extent; // bytes of it that may have been touched
 };
 
@@ -24,6 +24,7 @@ struct lane_pool {
 	uint32_t least;            // bytes of a window that a lane gets at first
 	_Atomic uint32_t used;     // windows below this one have been
 	_Atomic uint32_t hand;     // where to look for one next
+	_Atomic uint32_t deep;     // so many of the last ones may have been in runs
 	_Atomic uint64_t spent;    // bytes that the budget has granted
 	_Atomic uint32_t of_lane[POOL_MOST]; // the window it took last + 1
 	struct pool_window window[POOL_MOST];
@@ -47,5 +48,21 @@ uint32_t pool_grow(struct lane_pool *p, uint32_t window);
 // is too. pool_fresh: both were, and the lane begins anew.
 void pool_left(struct lane_pool *p, uint32_t lane);
 void pool_fresh(struct lane_pool *p, uint32_t lane);
+
+// A run is windows that lie side by side, for a registered buffer (buffer.c).
+struct pool_run {
+	uint32_t window, count;
+	uint64_t holder; // of all of them: while it is that, they are this run
+};
+
+// pool_run takes one; false: there is none, or the budget has not as much.
+bool pool_run(struct lane_pool *p, uint32_t count, struct pool_run *r);
+
+// pool_share: one more process of the family has it; false: it is over. pool_return: one
+// has it no more, and after the last one the windows are for lanes. Of a run that is over,
+// also with its channel, they do nothing. pool_last: nobody else has it.
+bool pool_share(struct lane_pool *p, const struct pool_run *r);
+void pool_return(struct lane_pool *p, const struct pool_run *r);
+bool pool_last(const struct lane_pool *p, const struct pool_run *r);
 
 #endif

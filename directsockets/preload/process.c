@@ -24,6 +24,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#include "buffer.h"
 #include "channel.h"
 #include "config.h"
 #include "conn.h"
@@ -69,10 +70,12 @@ void process_disinherit(struct conn *c, int fd, bool first)
 		atomic_fetch_sub(&c->procs, 1);
 }
 
-static void child(void)
+// child: cloned past us, so that nothing was counted for it before.
+static void child(bool cloned)
 {
 	id = (uint32_t)getpid();
 	*alive = 1;
+	buffer_child(cloned);
 	rendezvous_child();
 	epset_child();
 	family_child();
@@ -88,7 +91,7 @@ void process_begin(void)
 			return;
 		if (!config.off) { // a raw clone
 			process_conns(process_inherit);
-			child();
+			child(true);
 		}
 		*alive = 1;
 		return;
@@ -117,6 +120,7 @@ static void leave(void)
 	for (int fd = 0; fd < files_top(); fd++)
 		if (files_conn(fd))
 			conn_close(fd, false);
+	buffer_exit();
 	rendezvous_retire();
 }
 
@@ -128,12 +132,15 @@ static pid_t forked(pid_t (*next)(void))
 	if (config.off || files_top() == 0)
 		return next();
 	process_conns(process_inherit);
+	buffer_fork();
 	pid_t pid = next();
 	int saved = errno;
 	if (pid == 0)
-		child();
+		child(false);
 	else if (pid < 0)
 		process_conns(process_disinherit);
+	if (pid != 0)
+		buffer_forked(pid > 0);
 	errno = saved;
 	return pid;
 }

@@ -31,6 +31,10 @@
 // busy for one piece of PULL bytes. One that is stopped just then keeps the writer waiting;
 // after 1 s that resets the connection. test/memmodel/channel has the model.
 //
+// A registered buffer (buffer.c) lies in our memory file, which the reader has mapped: what
+// is advertised out of it (BUFFER) any reader copies, in calls of any size, and it needs
+// no permission and no system call. Everything else is the same.
+//
 // A reader that cannot copy (not permitted, the address is bad) or does not want to (its
 // calls are small) sets zcopy_least to 0 and rings; the writer withdraws.
 //
@@ -61,7 +65,10 @@
 #define SO_PEERPIDFD 77 // Linux 6.5
 #endif
 
-enum { PULL = 1 << 20 }; // most bytes that the reader is busy with at once
+enum {
+	PULL = 1 << 20,          // most bytes that the reader is busy with at once
+	BUFFER_LEAST = 64 << 10, // shortest advert out of a registered buffer
+};
 
 enum zcopy_verdict { UNTRIED, POSSIBLE, IMPOSSIBLE };
 
@@ -70,15 +77,29 @@ static __thread struct zcopy *mine __attribute__((tls_model("initial-exec")));
 
 // The writer.
 
+// reads_memory: the reader takes an advert of n bytes of this process' memory.
+static bool reads_memory(const struct conn *c, size_t n)
+{
+	uint64_t least = load_acquire(&c->peer->zcopy_least);
+	return least > 0 && n >= least && n >= config.zcopy && c->channel->owner == process_id();
+}
+
+// reads_buffers: it takes one of n bytes of a registered buffer, and that pays.
+static bool reads_buffers(const struct conn *c, size_t n)
+{
+	return n >= BUFFER_LEAST && c->channel->features & FEATURE_BUFFER;
+}
+
 bool zcopy_offer(struct conn *c, int fd, const struct cursor *cur, struct zcopy *z)
 {
-	if (cur->left < config.zcopy || cur->n == 0 || c->tx.poor || mine)
+	if ((cur->left < config.zcopy && cur->left < BUFFER_LEAST) || cur->n == 0 || c->tx.poor || mine)
 		return false;
-	uint64_t least = load_acquire(&c->peer->zcopy_least);
 	size_t n = cur->iov->iov_len - cur->off, rest = cur->left - n;
 	size_t tail = rest < c->tx.window_size ? c->tx.window_size - rest : 0;
-	if (least == 0 || n < tail || n - tail < least || n - tail < config.zcopy || c->tx.advert.left || c->tx.advert.owed ||
-	    c->channel->owner != process_id() || !lane_advertise(&c->tx, (char *)cur->iov->iov_base + cur->off, n - tail))
+	const char *from = (char *)cur->iov->iov_base + cur->off;
+	if (n <= tail || c->tx.advert.left || c->tx.advert.owed ||
+	    !(lane_inside(&c->tx, from, n) ? reads_buffers(c, n - tail) : reads_memory(c, n - tail)) ||
+	    !lane_advertise(&c->tx, from, n - tail))
 		return false;
 	*z = (struct zcopy){.c = c, .fd = fd, .seen = c->tx.advert.taken};
 	mine = z;
@@ -114,7 +135,7 @@ size_t zcopy_count(struct cursor *cur, struct zcopy *z)
 bool zcopy_stays(const struct zcopy *z)
 {
 	const struct conn *c = z->c;
-	return !c || (load_acquire(&c->peer->zcopy_least) && !load_acquire(&c->peer->go_back) && !load_acquire(&c->peer->closed) &&
+	return !c || ((c->tx.advert.inside || load_acquire(&c->peer->zcopy_least)) && !load_acquire(&c->peer->go_back) && !load_acquire(&c->peer->closed) &&
 		      !c->tx_off && !c->rx_fin && atomic_load(&c->channel->live) == 1);
 }
 
@@ -220,7 +241,7 @@ void zcopy_reads(struct conn *c, bool large)
 }
 
 // copy copies up to a piece from the writer's memory; errors are none of the program's.
-static size_t copy(const struct channel *ch, uint64_t from, size_t n, const struct cursor *cur)
+static size_t copy(const struct channel *ch, uint64_t from, size_t n, struct cursor *cur)
 {
 	struct iovec to[16], remote;
 	size_t left = n < cur->left ? n : cur->left, total = 0, off = cur->off;
@@ -241,7 +262,17 @@ static size_t copy(const struct channel *ch, uint64_t from, size_t n, const stru
 	if (got > 0 && gone(ch))
 		got = 0;
 	errno = saved;
+	cursor_skip(cur, got > 0 ? (size_t)got : 0);
 	return got > 0 ? (size_t)got : 0;
+}
+
+// copy_inside copies up to a piece out of the writer's windows.
+static size_t copy_inside(const struct lane_rx *r, size_t n, struct cursor *cur)
+{
+	n = n < cur->left ? n : cur->left;
+	n = n < PULL ? n : PULL;
+	cursor_put(cur, r->windows + r->advert.address, n);
+	return n;
 }
 
 size_t zcopy_pull(struct conn *c, struct lane_rx *r, struct cursor *cur, size_t most)
@@ -251,13 +282,12 @@ size_t zcopy_pull(struct conn *c, struct lane_rx *r, struct cursor *cur, size_t 
 	size_t n = 0;
 	if (most == 0 || cur->left == 0)
 		return 0;
-	if (possible(c->channel)) {
+	if (r->advert.inside || possible(c->channel)) {
 		atomic_store_explicit(&own->zcopy_busy, 1, memory_order_relaxed);
 		atomic_thread_fence(memory_order_seq_cst); // (4)
 		withdrawn = lane_void(r);
 		if (!withdrawn)
-			n = copy(c->channel, r->advert.address, most, cur);
-		cursor_skip(cur, n);
+			n = r->advert.inside ? copy_inside(r, most, cur) : copy(c->channel, r->advert.address, most, cur);
 		r->advert.address += n;
 		r->advert.left -= n;
 		r->advert.taken += n;

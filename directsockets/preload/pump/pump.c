@@ -23,6 +23,7 @@
 //	memory=N   bytes of memory, a multiple of size, that a stream comes out of and goes
 //	           into, one write behind the other; else one place that is hot. Nothing of the
 //	           first WARM bytes counts: they touch memory that is new, and go by TCP
+//	buffer     the memory is a registered buffer (exnet.h) as soon as there is one
 //	check      compare every byte; else the first and the last of each read
 //	split      of pingpong: also say how long writing takes, and waiting for the answer
 //	json       say all that is known, as one JSON object: see report
@@ -38,6 +39,8 @@
 
 #define _GNU_SOURCE
 #include "pump.h"
+
+#include "../exnet.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -58,9 +61,21 @@ static void *send_stream(void *arg)
 	struct answer a;
 	uint64_t counts = 0, since = 0, warm = 0, start = clock_ns(CLOCK_THREAD_CPUTIME_ID);
 	uint64_t period = with.memory ? with.memory : PERIOD;
+	const char *from = pattern;
+	char *buffer = NULL;
 	int fd = open_connection(with.streams > 1 ? 'n' : 's');
 	for (;;) {
-		if (!put(fd, pattern + s->bytes % period, with.size))
+		if (with.buffer && from == pattern && s->bytes > 0) {
+			buffer = exn_buffer(fd, with.memory);
+			if (exn_buffer_registered(fd, buffer)) {
+				from = memcpy(buffer, pattern, with.memory);
+			} else {
+				exn_buffer_free(buffer); // the connection has no lane yet
+				if (s->bytes >= WARM)
+					wrong("there is no registered buffer");
+			}
+		}
+		if (!put(fd, from + s->bytes % period, with.size))
 			fail("write");
 		s->bytes += with.size;
 		uint64_t t = now();
@@ -87,6 +102,7 @@ static void *send_stream(void *arg)
 	if (a.bytes != s->bytes)
 		wrong("as many bytes as were sent did not arrive");
 	s->bytes -= warm;
+	exn_buffer_free(buffer);
 	close(fd);
 	return NULL;
 }
@@ -212,7 +228,7 @@ static void report(double rate, double plain, struct sent s)
 
 static void usage(void)
 {
-	fputs("usage: pump serve|stream|pingpong|connect|many|idle ADDRESS PORT [SECONDS [size=N] [streams=N] [rate=N] [pause=US] [rounds=N] [memory=N] [check] [split] [json]]\n", stderr);
+	fputs("usage: pump serve|stream|pingpong|connect|many|idle ADDRESS PORT [SECONDS [size=N] [streams=N] [rate=N] [pause=US] [rounds=N] [memory=N] [buffer] [check] [split] [json]]\n", stderr);
 	exit(2);
 }
 
@@ -250,6 +266,8 @@ static void parse(int argc, char **argv)
 			with.rounds = strtoull(argv[i] + 7, NULL, 10);
 		else if (!strncmp(argv[i], "memory=", 7))
 			with.memory = strtoull(argv[i] + 7, NULL, 10);
+		else if (!strcmp(argv[i], "buffer"))
+			with.buffer = 1;
 		else if (!strcmp(argv[i], "split"))
 			with.split = 1;
 		else if (!strcmp(argv[i], "check"))
@@ -260,7 +278,7 @@ static void parse(int argc, char **argv)
 			usage();
 	}
 	uint64_t most = !strcmp(with.mode, "many") || !strcmp(with.mode, "idle") ? CROWD : MANY;
-	if (!fits(with.size, with.memory) || (with.memory && strcmp(with.mode, "stream")) || with.streams < 1 || with.streams > most || with.rounds < 1 || !(with.seconds > 0) || with.rate < 0 ||
+	if (!fits(with.size, with.memory) || (with.memory && strcmp(with.mode, "stream")) || (with.buffer && !with.memory) || with.streams < 1 || with.streams > most || with.rounds < 1 || !(with.seconds > 0) || with.rate < 0 ||
 	    with.pause < 0 || with.pause >= 1e6)
 		usage();
 }

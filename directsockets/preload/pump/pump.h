@@ -36,7 +36,7 @@ extern struct with {
 	const char *mode;
 	double seconds, rate, pause;
 	uint64_t size, streams, rounds, memory;
-	int check, json, split;
+	int buffer, check, json, split;
 	struct sockaddr_storage at;
 	socklen_t length;
 } with;
