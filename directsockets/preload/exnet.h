@@ -36,40 +36,46 @@
 #include <errno.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <sys/mman.h>
+#include <stdlib.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-// What the library has, if it is there.
+// What the library has, if it is there. Where code is not position independent the linker decides
+// that a weak symbol is not, without waiting for what is preloaded; so there it is looked up.
 extern void *exn_ds_buffer(int fd, size_t size) __attribute__((weak));
 extern int exn_ds_buffer_registered(int fd, const void *p) __attribute__((weak));
 extern void exn_ds_buffer_free(void *p) __attribute__((weak));
+
+#ifdef __PIC__
+#define EXN_DS(f) f
+#else
+extern void *exn_ds_symbol(void *of, const char *name) __asm__("dlsym") __attribute__((weak));
+#define EXN_DS(f) (f ? f : exn_ds_symbol ? (__typeof__(&f))exn_ds_symbol((void *)0, #f) : (__typeof__(&f))0)
+#endif
 
 // exn_buffer gives size bytes or more, at the beginning of a page, to write on connection fd.
 // NULL: errno is EINVAL for size 0, else ENOMEM. Any fd will do for ordinary memory.
 static inline void *exn_buffer(int fd, size_t size)
 {
-	const size_t page = 4096; // in front of it lies how much it is
-	if (exn_ds_buffer)
-		return exn_ds_buffer(fd, size);
-	if (size == 0 || size > PTRDIFF_MAX - 2 * page) {
+	const size_t page = 4096;
+	void *(*registers)(int, size_t) = EXN_DS(exn_ds_buffer);
+	if (registers)
+		return registers(fd, size);
+	if (size == 0 || size > PTRDIFF_MAX - page) {
 		errno = size ? ENOMEM : EINVAL;
 		return NULL;
 	}
-	void *p = mmap(NULL, size + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (p == MAP_FAILED)
-		return NULL;
-	*(size_t *)p = size + page;
-	return (char *)p + page;
+	return aligned_alloc(page, (size + page - 1) / page * page);
 }
 
 // exn_buffer_registered: 1 if large writes of what is at p, anywhere in a buffer, are copied
 // once on fd now, else 0.
 static inline int exn_buffer_registered(int fd, const void *p)
 {
-	return exn_ds_buffer_registered ? exn_ds_buffer_registered(fd, p) : 0;
+	int (*asks)(int, const void *) = EXN_DS(exn_ds_buffer_registered);
+	return asks ? asks(fd, p) : 0;
 }
 
 // exn_buffer_free ends a buffer, which no call may be using. NULL is nothing. What
@@ -78,10 +84,11 @@ static inline int exn_buffer_registered(int fd, const void *p)
 static inline void exn_buffer_free(void *p)
 {
 	int saved = errno;
-	if (exn_ds_buffer_free)
-		exn_ds_buffer_free(p);
-	else if (p)
-		munmap((char *)p - 4096, *(size_t *)((char *)p - 4096));
+	void (*frees)(void *) = EXN_DS(exn_ds_buffer_free);
+	if (frees)
+		frees(p);
+	else
+		free(p);
 	errno = saved;
 }
 

@@ -91,6 +91,7 @@ func TestDocument(t *testing.T) {
 	d := readDocument(t)
 	layout := map[string]map[string]field{"head": {}, "control": {}, "message": {}}
 	tags, sizes, limits, kinds := make(map[string]uint64), make(map[string]uint64), make(map[string]uint64), make(map[string]uint64)
+	features := make(map[string]uint64)
 	var reasons, states []string
 	for _, words := range vector(t, "layout") {
 		last := words[len(words)-1]
@@ -104,6 +105,8 @@ func TestDocument(t *testing.T) {
 			limits[name] = number(t, last)
 		case "tag":
 			tags[name] = number(t, last)
+		case "feature":
+			features[name] = number(t, last)
 		case "kind":
 			kinds[name] = number(t, last)
 		case "reason":
@@ -143,6 +146,7 @@ func TestDocument(t *testing.T) {
 	for _, says := range []string{
 		"**Version " + strconv.FormatUint(limits["version"], 10) + ".**",
 		fmt.Sprintf("%d HELLO, %d ATTACH, %d ATTACH_OK, %d ATTACH_NO", kinds["HELLO"], kinds["ATTACH"], kinds["ATTACH_OK"], kinds["ATTACH_NO"]),
+		fmt.Sprintf("bits of what the sender does: %d BUFFER", features["BUFFER"]),
 		"numbered from 0 (`enum reason`): " + strings.Join(reasons, ", ") + ".",
 		"States: " + strings.Join(states, ", ") + ".",
 	} {

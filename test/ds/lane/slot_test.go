@@ -28,7 +28,7 @@ type slot struct {
 	bytes  []byte    // of VELO
 	window bool      // the bytes are a piece: words are its place and length
 	words  [2]uint64 // of all but VELO
-	advert bool      // of bytes in the writer's own memory
+	advert bool      // of bytes in the writer's own memory or in a registered buffer
 }
 
 // A ring is one direction of a lane as its reader sees it.
@@ -58,6 +58,12 @@ func (r ring) at(k uint64) slot {
 	s.words = [2]uint64{binary.LittleEndian.Uint64(b[8:]), binary.LittleEndian.Uint64(b[16:])}
 	if s.tag == r.tags["ZCOPY"] {
 		if address, n := s.words[0], s.words[1]; n >= 1 && n < 1<<62 && address+n >= address {
+			s.kind, s.advert = data, true
+		}
+		return s
+	}
+	if s.tag == r.tags["BUFFER"] {
+		if at, n, size := s.words[0], s.words[1], uint64(len(r.windows)); n >= 1 && n <= size && at <= size-n {
 			s.kind, s.advert = data, true
 		}
 		return s

@@ -57,6 +57,7 @@ int layout(void)
 	FIELD("message", message, tuple.v6);
 	FIELD("message", message, name);
 	FIELD("message", message, windows);
+	FIELD("message", message, features);
 #define VALUE(of, name, value) printf("%s %s %llu\n", of, name, (unsigned long long)(value))
 	VALUE("size", "head", LANE_HEAD);
 	VALUE("size", "control", sizeof(struct lane_ctl));
@@ -75,6 +76,8 @@ int layout(void)
 	VALUE("tag", "SWITCH", TAG_SWITCH);
 	VALUE("tag", "BACK", TAG_BACK);
 	VALUE("tag", "ABORT", TAG_ABORT);
+	VALUE("tag", "BUFFER", TAG_BUFFER);
+	VALUE("feature", "BUFFER", FEATURE_BUFFER);
 	VALUE("kind", "HELLO", MESSAGE_HELLO);
 	VALUE("kind", "ATTACH", MESSAGE_ATTACH);
 	VALUE("kind", "ATTACH_OK", MESSAGE_ATTACH_OK);
@@ -185,6 +188,15 @@ static void posted(const char *name, uint64_t k, enum lane_tag tag, uint64_t a, 
 	judge(name, t.ring + k % SLOTS * LANE_SLOT, k);
 }
 
+// advertised: n bytes out of a registered buffer that begins at byte `at` of the windows, or of other memory.
+static void advertised(const char *name, uint64_t k, uint64_t at, size_t n)
+{
+	struct lane_tx t = writer(k, 0, 0);
+	if (!lane_advertise(&t, t.windows + at, n))
+		fail("nothing advertised");
+	judge(name, t.ring + k % SLOTS * LANE_SLOT, k);
+}
+
 static void forged(const char *name, uint64_t k, uint64_t status, uint64_t a, uint64_t b)
 {
 	uint64_t slot[LANE_SLOT / 8] = {status, a, b};
@@ -210,6 +222,8 @@ int slots(void)
 	posted("SHUTDOWN of the write side", 2, TAG_SHUTDOWN, HOW_WRITE, 77);
 	posted("SHUTDOWN by close", 2, TAG_SHUTDOWN, HOW_CLOSE, 0);
 	posted("ABORT", 2, TAG_ABORT, 0, 0);
+	advertised("BUFFER", 1, 0, ALL);
+	advertised("BUFFER inside the windows, second lap", 16, 4097, WINDOW);
 
 	forged("untouched, first lap", 0, 0, 0, 0);
 	forged("left from the first lap", 16, status(1, 5, TAG_VELO), 0, 0);
@@ -221,7 +235,18 @@ int slots(void)
 	forged("an advert of nothing", 0, status(1, 16, TAG_ZCOPY), 1ull << 46, 0);
 	forged("an advert of a length that is too large", 0, status(1, 16, TAG_ZCOPY), 0, 1ull << 62);
 	forged("an advert that is too short", 0, status(1, 15, TAG_ZCOPY), 1ull << 46, 1 << 30);
-	forged("tag 9", 0, status(1, 16, 9), 0, 0);
+	forged("a buffer up to the end of the windows", 0, status(1, 16, TAG_BUFFER), ALL - 10, 10);
+	forged("a buffer over the end of the windows", 0, status(1, 16, TAG_BUFFER), ALL - 10, 11);
+	forged("a buffer behind the windows", 0, status(1, 16, TAG_BUFFER), ALL, 1);
+	forged("a buffer at a place that is too large by 2^64", 0, status(1, 16, TAG_BUFFER), ~0ull, 1);
+	forged("a buffer over the end of the numbers", 0, status(1, 16, TAG_BUFFER), ~0ull, 2);
+	forged("a buffer longer than the windows", 0, status(1, 16, TAG_BUFFER), 0, ALL + 1);
+	forged("a buffer of a length that is too large by 2^64", 0, status(1, 16, TAG_BUFFER), 1, ~0ull);
+	forged("a buffer of nothing", 0, status(1, 16, TAG_BUFFER), 0, 0);
+	forged("a buffer of nothing behind the windows", 0, status(1, 16, TAG_BUFFER), ALL, 0);
+	forged("a buffer that is too short", 0, status(1, 15, TAG_BUFFER), 0, 10);
+	forged("a buffer that is too long", 0, status(1, 17, TAG_BUFFER), 0, 10);
+	forged("tag 10", 0, status(1, 16, 10), 0, 0);
 	forged("tag 63", 0, status(1, 16, 63), 0, 0);
 	forged("zeroes, second lap", 16, 0, 0, 0);
 	forged("a reserved bit, 32 bits down", 0, status(1, 5, TAG_VELO) | 1, 0, 0);
