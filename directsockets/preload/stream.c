@@ -437,20 +437,23 @@ int stream_shutdown(struct conn *c, int fd, int how)
 		rx_probe(c, fd);
 		lock_give(&c->rx_lock);
 	}
-	if ((how == SHUT_WR || how == SHUT_RDWR) && take(c, fd, &c->tx_lock)) {
-		if (!c->dead && c->own && !c->tx_shut)
-			tx_finish(c, fd, HOW_WRITE);
-		lock_give(&c->tx_lock);
-	}
+	// To the end: another thread's write must not come to TCP between our end and the kernel's.
+	bool writes = (how == SHUT_WR || how == SHUT_RDWR) && take(c, fd, &c->tx_lock);
+	if (writes && !c->dead && c->own && !c->tx_shut)
+		tx_finish(c, fd, HOW_WRITE);
+	int r = -1;
 	if (c->dead) {
 		errno = ENOTCONN;
-		return -1;
+	} else {
+		if (how == SHUT_RD || how == SHUT_RDWR)
+			c->rx_shut = true;
+		atomic_fetch_add(&c->shutdowns, 1);
+		conn_stir(c);
+		r = real.shutdown(fd, how);
 	}
-	if (how == SHUT_RD || how == SHUT_RDWR)
-		c->rx_shut = true;
-	atomic_fetch_add(&c->shutdowns, 1);
-	conn_stir(c);
-	return real.shutdown(fd, how);
+	if (writes)
+		lock_give(&c->tx_lock);
+	return r;
 }
 
 void stream_close(struct conn *c, int fd)
