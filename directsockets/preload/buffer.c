@@ -77,10 +77,11 @@ static void *ordinary(struct buffer *b, size_t size)
 	return b->at;
 }
 
-// registers: writes on c go by a lane of ours whose peer takes buffers.
+// registers: writes on c go by a lane, as far as we know, whose peer takes buffers.
 static bool registers(const struct conn *c)
 {
-	return conn_engaged(c) && atomic_load(&c->channel->live) == 1 && c->channel->features & FEATURE_BUFFER;
+	return conn_engaged(c) && !c->dead && !c->tx_off && !c->tx_shut && atomic_load(&c->channel->live) == 1 &&
+	       c->channel->features & FEATURE_BUFFER && !load_acquire(&c->peer->go_back) && !load_acquire(&c->peer->closed);
 }
 
 static bool lend(struct buffer *b, struct channel *ch, size_t size)
