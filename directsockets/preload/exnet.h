@@ -2,7 +2,7 @@
 //
 // Registered buffers of exnet: memory out of which large writes need one copy instead of two.
 //
-// A blocking write of 320 KiB or more out of a registered buffer is not copied by the
+// A blocking write of 512 KiB or more out of a registered buffer is not copied by the
 // writer: the reader copies it, straight out of this memory, and the call returns when it
 // has. Any process that has the library may be the reader; it needs no permission to look at the
 // writer, no setting and no change.

@@ -47,6 +47,11 @@ func Build(t testing.TB, name string, flags []string, sources ...string) string 
 		paths = append(paths, s)
 	}
 	directories := map[string]bool{dir: true}
+	for i, flag := range flags {
+		if flag == "-I" {
+			directories[flags[i+1]] = true
+		}
+	}
 	for _, path := range paths {
 		directories[filepath.Dir(path)] = true
 	}

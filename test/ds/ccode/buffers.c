@@ -36,7 +36,7 @@
 
 #include "exnet.h"
 
-enum { MIB = 1 << 20, PINGS = 60, LEAST = 320 << 10, WHOLE = 256 }; // WHOLE: MiB of all windows
+enum { MIB = 1 << 20, PINGS = 60, LEAST = 512 << 10, WHOLE = 256 }; // WHOLE: MiB of all windows
 
 static const char *scene;
 

@@ -25,6 +25,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "exnet.h"
+
 static const uint64_t disguise = 0x9e3779b97f4a7c15u, undo = 0xf1de83e19937733du; // inverses mod 2^64
 
 static uint64_t word(const struct direction *d, uint64_t i) { return (i * disguise) ^ d->key; }
@@ -97,6 +99,8 @@ static size_t size(struct caller *c)
 		65535, 65536, 65537, 131072, 262143, 262144, 262145};
 	if (c->d->small)
 		return 1 + rnd(&c->rng, one_in(&c->rng, 3) ? 400 : 16);
+	if (run->buffers && one_in(&c->rng, 4))
+		return 270000 + rnd(&c->rng, 250000); // announced if it lies in a buffer
 	if (one_in(&c->rng, 3))
 		return 1 + rnd(&c->rng, 300000);
 	return edges[rnd(&c->rng, sizeof edges / sizeof edges[0])];
@@ -215,12 +219,32 @@ static ssize_t write_call(struct caller *c, unsigned char *p, size_t n)
 	}
 }
 
+enum { room = 1 << 19 }; // bytes that writers write out of
+
+// another gives memory to write out of for p: with STREAM_BUFFERS registered buffers, as far
+// as there are any, by turns with memory of malloc. It says whether that came from exn_buffer.
+static unsigned char *another(struct caller *c, unsigned char *p, bool *buffer)
+{
+	if (p && (!run->buffers || !one_in(&c->rng, exn_buffer_registered(c->fd, p) ? 12 : 3)))
+		return p;
+	if (*buffer)
+		exn_buffer_free(p);
+	else
+		free(p);
+	*buffer = run->buffers && !one_in(&c->rng, 6);
+	p = *buffer ? exn_buffer(c->fd, room) : malloc(room);
+	if (!p)
+		fail("%s: no memory", c->who);
+	return p;
+}
+
 void write_flow(struct caller *c)
 {
 	struct direction *d = c->d;
-	unsigned char *p = malloc(1 << 19);
-	bool done = false;
+	unsigned char *p = NULL;
+	bool done = false, buffer = false;
 	for (int left = c->leave; left != 0 && !done; left -= left > 0) {
+		p = another(c, p, &buffer);
 		while (d->hold)
 			usleep(50);
 		half_take(&d->w);
@@ -233,7 +257,14 @@ void write_flow(struct caller *c)
 				fill(d, off, p, n);
 				d->w.attempt = off + n;
 				d->w.calls++;
-				ssize_t r = write_call(c, p, n);
+				size_t at = run->buffers ? rnd(&c->rng, (uint32_t)(room - n + 1)) : 0;
+				memmove(p + at, p, n);
+				ssize_t r = write_call(c, p + at, n);
+				if (run->buffers) { // it is ours again
+					int saved = errno;
+					memset(p + at, 0xee, n);
+					errno = saved;
+				}
 				if (r > (ssize_t)n || r == 0)
 					fail("%s: a write of %zu gave %zd", c->who, n, r);
 				if (r > 0)
@@ -255,7 +286,10 @@ void write_flow(struct caller *c)
 		half_give(&d->w);
 		pause_sometimes(c);
 	}
-	free(p);
+	if (buffer)
+		exn_buffer_free(p);
+	else
+		free(p);
 }
 
 static ssize_t read_call(struct caller *c, unsigned char *p, size_t n, bool *all)

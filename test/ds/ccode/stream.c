@@ -18,7 +18,8 @@
 // kills or stops them, watches that there is progress, and judges at the end.
 //
 // With STREAM_CLIENT_NETNS the client is in that network namespace (a file), and
-// STREAM_IPV4 and STREAM_IPV6 say where it finds the server.
+// STREAM_IPV4 and STREAM_IPV6 say where it finds the server. With STREAM_BUFFERS they write
+// out of registered buffers, too.
 //
 // Of a side that outlives the other is asked: the bytes it gets are the first
 // ones of the stream; then the end or a reset. After the end, not a reset, it
@@ -353,6 +354,7 @@ int main(int argc, char **argv)
 	run->death = victim >= 0;
 	run->stops = stops;
 	run->hands_over = argc > 2 && strcmp(argv[2], "hand") == 0;
+	run->buffers = getenv("STREAM_BUFFERS") != NULL;
 	run->rounds = rounds;
 	run->alone = run->seed % 8 == 7 && !run->death && !getenv("STREAM_CLIENT_NETNS");
 	prctl(PR_SET_CHILD_SUBREAPER, 1);

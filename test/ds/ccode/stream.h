@@ -55,6 +55,7 @@ struct run {
 	uint64_t seed;
 	bool death;      // one side dies: ends may be early
 	bool stops;      // sides are stopped, which interrupts calls
+	bool buffers;    // writers have registered buffers, too
 	bool hands_over; // in the middle of streams: see side.c
 	int family;      // 4, 6, or 0 for mapped addresses
 	int conns, rounds;

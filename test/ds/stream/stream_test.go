@@ -20,7 +20,9 @@ const patience = 5 * time.Minute
 
 var sources = []string{"stream.c", "side.c", "flow.c"}
 
-func program(t testing.TB) string { return ds.Build(t, "stream", nil, sources...) }
+func program(t testing.TB) string {
+	return ds.Build(t, "stream", []string{"-I", ds.Headers()}, sources...)
+}
 
 // run runs the program for one seed, and returns what it says.
 func run(t *testing.T, program string, env []string, seed uint64, mode ...string) []byte {
@@ -151,16 +153,31 @@ func zcopy(seed uint64) []string {
 // ZCP-1: the same with many bytes copied once; also while directions go to TCP and back,
 // when a connection goes back for good, and when a side is killed or stopped.
 func TestZCopy(t *testing.T) {
+	copiedOnce(t, 60, zcopy)
+}
+
+// buffers lets writers have registered buffers, for all or for some of them.
+func buffers(seed uint64) []string {
+	return append(settings(seed), "EXN_DS_WINDOW=16384", fmt.Sprintf("EXN_DS_WINDOWS=%d", []int{64, 200, 1024}[seed%3]), "STREAM_BUFFERS=1")
+}
+
+// The same with registered buffers.
+func TestBuffers(t *testing.T) {
+	copiedOnce(t, 60, buffers)
+}
+
+// copiedOnce runs seeds in all ways with settings by which readers copy much of what is written.
+func copiedOnce(t *testing.T, seeds uint64, settings func(seed uint64) []string) {
 	library, program := ds.Library(t), program(t)
 	var all, once atomic.Uint64
 	t.Cleanup(func() { // once all seeds are through
-		t.Logf("%d bytes by lanes, %d of them by ZCopy", all.Load(), once.Load())
+		t.Logf("%d bytes by lanes, %d of them copied once", all.Load(), once.Load())
 		if once.Load() < all.Load()/10 {
-			t.Error("few bytes went by ZCopy: this says little about it")
+			t.Error("few bytes were copied once: this says little about it")
 		}
 	})
-	forSeeds(t, 60, func(t *testing.T, seed uint64) {
-		env, mode := zcopy(seed), []string(nil)
+	forSeeds(t, seeds, func(t *testing.T, seed uint64) {
+		env, mode := settings(seed), []string(nil)
 		switch seed % 6 {
 		case 1:
 			env = append(env, "EXN_DS_TEST_SWITCH=20")
@@ -223,7 +240,7 @@ func TestSanitized(t *testing.T) {
 		"thread":  {"-fsanitize=thread", "-Wno-tsan"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			program := ds.Build(t, "stream-"+name, flags, append(append([]string(nil), sources...), library...)...)
+			program := ds.Build(t, "stream-"+name, append(flags, "-I", ds.Headers()), append(append([]string(nil), sources...), library...)...)
 			forSeeds(t, 16, func(t *testing.T, seed uint64) {
 				env := ds.Preload("", ds.Fabric(t), settings(seed)...)
 				env = append(env, "ASAN_OPTIONS=detect_leaks=0", "TSAN_OPTIONS=halt_on_error=1:exitcode=66")
@@ -232,6 +249,8 @@ func TestSanitized(t *testing.T) {
 					run(t, program, append(env, "EXN_DS_TEST_SWITCH=10"), seed)
 				case seed%8 == 5:
 					run(t, program, append(env, zcopy(seed)...), seed)
+				case seed%8 == 3:
+					run(t, program, append(env, buffers(seed)...), seed)
 				case seed%4 == 1:
 					run(t, program, env, seed, "hand")
 				default:
