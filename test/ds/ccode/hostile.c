@@ -189,11 +189,17 @@ static void *be_hostile(void *arg)
 			uint64_t v = *w;
 			if (little && v == 0)
 				continue;
-			switch (rnd(&s) % 5) {
+			switch (rnd(&s) % 6) {
 			case 0: *w = nasty[rnd(&s) % (sizeof nasty / sizeof nasty[0])]; break;
 			case 1: *w = rnd(&s); break;
 			case 2: *w = v + rnd(&s) % 5 - 2; break;
 			case 3: *w = v ^ 1ull << rnd(&s) % 64; break;
+			case 4: // an advert, of its own memory or of a buffer
+				w = a.at + rnd(&s) % (a.words / 16) * 16;
+				w[1] = rnd(&s) >> rnd(&s) % 64;
+				w[2] = rnd(&s) % 2 ? nasty[rnd(&s) % (sizeof nasty / sizeof nasty[0])] : rnd(&s) >> rnd(&s) % 64;
+				w[0] = rnd(&s) % 2 << 63 | 16ull << 38 | (rnd(&s) % 2 ? 4ull : 9ull) << 32;
+				break;
 			default: *w = a.at[rnd(&s) % a.words]; break;
 			}
 		}
