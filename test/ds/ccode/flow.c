@@ -99,7 +99,7 @@ static size_t size(struct caller *c)
 		65535, 65536, 65537, 131072, 262143, 262144, 262145};
 	if (c->d->small)
 		return 1 + rnd(&c->rng, one_in(&c->rng, 3) ? 400 : 16);
-	if (run->buffers && one_in(&c->rng, 4))
+	if (run->buffers && one_in(&c->rng, 2))
 		return 270000 + rnd(&c->rng, 250000); // announced if it lies in a buffer
 	if (one_in(&c->rng, 3))
 		return 1 + rnd(&c->rng, 300000);
