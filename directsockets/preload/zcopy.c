@@ -65,12 +65,7 @@
 #define SO_PEERPIDFD 77 // Linux 6.5
 #endif
 
-enum {
-	PULL = 1 << 20, // most bytes that the reader is busy with at once
-	// Shortest advert out of a registered buffer. Of 64 KiB it costs a fifth more CPU time than
-	// copying by the window, of 256 KiB as much, of 768 KiB a quarter less (RESULTS.md).
-	BUFFER_LEAST = 256 << 10,
-};
+enum { PULL = 1 << 20 }; // most bytes that the reader is busy with at once
 
 enum zcopy_verdict { UNTRIED, POSSIBLE, IMPOSSIBLE };
 
@@ -89,12 +84,12 @@ static bool reads_memory(const struct conn *c, size_t n)
 // reads_buffers: it takes one of n bytes of a registered buffer, and that pays.
 static bool reads_buffers(const struct conn *c, size_t n)
 {
-	return n >= BUFFER_LEAST && c->channel->features & FEATURE_BUFFER;
+	return n >= config.buffer && c->channel->features & FEATURE_BUFFER;
 }
 
 bool zcopy_offer(struct conn *c, int fd, const struct cursor *cur, struct zcopy *z)
 {
-	if ((cur->left < config.zcopy && cur->left < BUFFER_LEAST) || cur->n == 0 || c->tx.poor || mine)
+	if ((cur->left < config.zcopy && cur->left < config.buffer) || cur->n == 0 || c->tx.poor || mine)
 		return false;
 	size_t n = cur->iov->iov_len - cur->off, rest = cur->left - n;
 	size_t tail = rest < c->tx.window_size ? c->tx.window_size - rest : 0;

@@ -272,7 +272,7 @@ func buffers(seed uint64) []string {
 // ZCP-1: the same, with writes that are copied once.
 func TestZCopy(t *testing.T) { copiedOnce(t, zcopy, "go-go", "go-c", "c-go") }
 
-func TestBuffers(t *testing.T) { copiedOnce(t, buffers, "go-go") }
+func TestBuffers(t *testing.T) { copiedOnce(t, buffers, "go-go", "go-c", "c-go") }
 
 func copiedOnce(t *testing.T, how func(seed uint64) []string, where ...string) {
 	once := map[string]uint64{} // by pairing
