@@ -28,16 +28,32 @@ type clientCommand struct {
 	RR      bool    `name:"rr" xor:"load" help:"Messages and their echoes, one after the other."`
 	CRR     bool    `name:"crr" xor:"load" help:"The same with a connection for each."`
 	UDP     bool    `name:"udp" xor:"load" help:"Datagrams, as fast as they go."`
-	Verify  bool    `help:"Compare every byte that arrives, not the ends of each read only: touched data."`
-	Runs    int     `default:"1" placeholder:"N" help:"So many runs (1)."`
+	DS      bool    `name:"ds" help:"Use connections of EXT-DS, package directsockets, and say what became of them."`
+	Require bool    `help:"With --ds: fail (exit code 1) if a connection stayed on TCP."`
+	fabricFlag
+	Verify bool `help:"Compare every byte that arrives, not the ends of each read only: touched data."`
+	Runs   int  `default:"1" placeholder:"N" help:"So many runs (1)."`
 }
 
 // Help is the long text of --help.
 func (*clientCommand) Help() string {
 	return "Without --rr, --crr or --udp it measures TCP streams. It is to dsbench server what iperf3 -c is to iperf3 -s: both use plain sockets of the kernel, so that any two hosts and " +
-		"any interface can be measured; connections that EXT-DS moves are measured by dsbench and dsbench ds. What is measured goes to a port that the " +
+		"any interface can be measured. With --ds both use package directsockets: a busy connection leaves TCP for shared memory, if server and client are on one host and in one fabric " +
+		"directory. The report says how many did, which bytes went which way, and why the others stayed, of which standard error warns; if all did, its path is " + onTCP + ". Connections of --crr are too short to leave TCP. What is measured goes to a port that the " +
 		"server chooses, see its --data.\n\n" + exitHelp
 }
+
+// fabricFlag is that of commands whose connections may be those of EXT-DS.
+type fabricFlag struct {
+	Fabric string `placeholder:"DIR" help:"The fabric directory for --ds (EXN_FABRIC, else that of the user)."`
+}
+
+// The paths of rows of --ds: where bytes went by lanes, and where none did, as they
+// are not to be taken for each other in a comparison.
+const (
+	onLanes = "ds-go"
+	onTCP   = "ds-go-on-tcp"
+)
 
 // An amount is a number with a unit of 1024: 128K.
 type amount int64
@@ -66,6 +82,8 @@ type session struct {
 	params measure.Params
 	row    report.Row // what is known beforehand
 	value  func(measure.Result) float64
+
+	serverSays string // of connections that stayed on TCP
 }
 
 // throughput is what both sides received, in bits per second.
@@ -96,6 +114,10 @@ func (c *clientCommand) session() (*session, error) {
 		return nil, errors.New("either -R or --bidir: both ways at once has no reverse")
 	case other && (c.Streams > 1 || c.Reverse || c.Bidir):
 		return nil, errors.New("-P, -R and --bidir are of streams: not with --rr, --crr or --udp")
+	case c.UDP && c.DS:
+		return nil, errors.New("no --udp with --ds: EXT-DS moves TCP connections only")
+	case c.Require && !c.DS:
+		return nil, errors.New("--require is of lanes: it goes with --ds")
 	case c.UDP && c.Number > 0:
 		return nil, errors.New("-n is not with --udp, of which nobody knows what arrives: use -t")
 	}
@@ -138,6 +160,9 @@ func (c *clientCommand) session() (*session, error) {
 	if c.UDP && size > longest {
 		return nil, fmt.Errorf("-l %d: at most %d bytes of a datagram", size, longest)
 	}
+	if c.DS {
+		s.row.Path, s.load = onTCP, strings.Replace(s.load, "/", "/ds-", 1) // until a byte goes by a lane
+	}
 	s.row.Size = size
 	s.params = measure.Params{Size: size, Streams: c.Streams, Both: c.Bidir, Reverse: c.Reverse, Limit: int64(c.Number), Verify: c.Verify, Astray: true}
 	return s, nil
@@ -149,7 +174,11 @@ func (c *clientCommand) Run(in *invocation) error {
 	if err != nil {
 		return usageError{err}
 	}
-	return c.run(in, s, nil, false)
+	err = c.run(in, s, nil, false)
+	if l := s.row.Lanes; l != nil && l.Upgraded < l.Connections {
+		fmt.Fprintf(in.stderr, "dsbench: warning: not all connections left TCP: %v%s\n", l, s.serverSays)
+	}
+	return err
 }
 
 // length is that of a run. With a number of bytes it is as long as it takes.
@@ -175,6 +204,9 @@ func (s *session) Run(ctx context.Context, r *report.Report, progress *report.Pr
 		r.Partial = true
 		return context.Cause(ctx)
 	}
+	if err == nil && s.Require && s.row.Lanes.Upgraded < s.row.Lanes.Connections {
+		err = fmt.Errorf("--require: %v", s.row.Lanes)
+	}
 	if err != nil {
 		r.Fail(s.row.Test, err)
 	}
@@ -196,7 +228,7 @@ func (s *session) measure(ctx context.Context, progress *report.Progress) error 
 		control.Close()
 		return err
 	}
-	contenders, err := sessionContenders(measure.Lead, control, 0)
+	contenders, err := sessionContenders(measure.Lead, control, 0, s.Fabric)
 	if err != nil {
 		control.Close()
 		return err
@@ -221,7 +253,22 @@ func (s *session) measure(ctx context.Context, progress *report.Progress) error 
 			times.Merge(t)
 			s.row.Percentiles = report.PercentilesOf(&times, 0.5)
 		}
+		if l := result.Lead.Lanes; l != nil {
+			if s.row.Lanes == nil {
+				s.row.Lanes = new(measure.Lanes)
+			}
+			s.row.Lanes.Merge(l)
+			if f := result.Follow.Lanes; f != nil && f.Reason() != "" && f.Reason() != l.Reason() {
+				s.serverSays = "; the server says: " + f.Reason()
+			}
+			if s.row.Lanes.LaneBytes > 0 {
+				s.row.Path = onLanes
+			}
+		}
 		s.row.Note = note(result)
+		if s.row.Lanes != nil {
+			s.row.Note += "; " + s.row.Lanes.String()
+		}
 		progress.Done(s.Takes() / time.Duration(s.Runs))
 	}
 	return nil
@@ -229,7 +276,12 @@ func (s *session) measure(ctx context.Context, progress *report.Progress) error 
 
 // note is what else there is to know of a run.
 func note(r measure.Result) string {
-	busy := func(s measure.Sample) float64 { return 100 * float64(s.OnCPU) / float64(max(1, s.Elapsed)) }
+	busy := func(s measure.Sample) float64 {
+		if s.CPU > 0 { // of all its threads
+			return 100 * s.CPU
+		}
+		return 100 * float64(s.OnCPU) / float64(max(1, s.Elapsed))
+	}
 	text := fmt.Sprintf("of one CPU %.0f %% here, %.0f %% at the server", busy(r.Lead), busy(r.Follow))
 	if f := r.Follow; f.Count > 0 {
 		text += fmt.Sprintf("; %d of %d datagrams lost (%.2f %%)", f.Lost, f.Lost+f.Count, 100*float64(f.Lost)/float64(f.Lost+f.Count))

@@ -10,7 +10,7 @@
 //	dsbench figures       all paths over sizes, settings and numbers of connections
 //	dsbench breakdown     where the time of a message goes, layer by layer
 //	dsbench server        the other side of dsbench client
-//	dsbench client HOST   TCP or UDP between two hosts
+//	dsbench client HOST   TCP, UDP or EXT-DS between two hosts
 //	dsbench compare A B   which rows of two reports differ beyond their noise
 //
 // Every command prints a table, or with --json one object whose schema is in
@@ -21,7 +21,8 @@
 // # Exit codes
 //
 //	0    measured
-//	1    something failed: a process died, data was wrong; the report is partial
+//	1    something failed: a process died, data was wrong, connections stayed on TCP and
+//	     --require was given; the report is partial
 //	2    a bad or impossible option; nothing was measured
 //	3    measured, a target was missed, and --check was given
 //	4    compared, and something became worse
@@ -87,8 +88,8 @@ type commands struct {
 	Apps      appsCommand      `cmd:"" help:"Measure real servers and clients with that library and without."`
 	Figures   figuresCommand   `cmd:"" set:"runs=10" help:"Compare all paths over sizes, settings and numbers of connections."`
 	Breakdown breakdownCommand `cmd:"" help:"Show where the time of a message goes, layer by layer."`
-	Server    serverCommand    `cmd:"" help:"Answer clients that measure TCP and UDP between two hosts."`
-	Client    clientCommand    `cmd:"" help:"Measure TCP or UDP to a host on which dsbench server runs."`
+	Server    serverCommand    `cmd:"" help:"Answer clients that measure TCP, UDP or EXT-DS between two hosts."`
+	Client    clientCommand    `cmd:"" help:"Measure TCP, UDP or EXT-DS to a host on which dsbench server runs."`
 	Compare   compareCommand   `cmd:"" help:"Show what differs between two reports beyond their noise."`
 	Peer      peerCommand      `cmd:"" hidden:"" help:"One of the two processes that are measured; started by dsbench itself."`
 	Relay     relayCommand     `cmd:"" hidden:"" help:"The relay of the reference; started by dsbench itself."`

@@ -18,12 +18,13 @@ type serverCommand struct {
 	Port int    `short:"p" default:"5210" placeholder:"N" help:"Listen on this port (5210)."`
 	Data int    `placeholder:"N" help:"Have what is measured come to this port, for firewalls (any)."`
 	Once bool   `short:"1" help:"End after one client."`
+	fabricFlag
 }
 
 // Help is the long text of --help.
 func (*serverCommand) Help() string {
 	return "Serves one client at a time until Ctrl-C or SIGTERM, and tells the others that it is busy. Who reaches it can have it send and receive as fast as it can, and nothing else. " +
-		"It runs without root.\n\n" + exitHelp
+		"It runs without root. Clients with --ds and without are served alike: those with it get connections of EXT-DS, which take a lane if the client is in the same fabric directory.\n\n" + exitHelp
 }
 
 // Run serves.
@@ -64,7 +65,7 @@ func (c *serverCommand) Run(in *invocation) error {
 				return
 			}
 			defer func() { <-slot }()
-			if err := serveSession(ctx, control, c.Data); err != nil && ctx.Err() == nil {
+			if err := serveSession(ctx, control, c.Data, c.Fabric); err != nil && ctx.Err() == nil {
 				fmt.Fprintf(in.stderr, "dsbench server: %v: %v\n", control.RemoteAddr(), err)
 			}
 		}
@@ -80,12 +81,12 @@ func (c *serverCommand) Run(in *invocation) error {
 // ended and the server not know yet.
 const grace = time.Second
 
-func serveSession(ctx context.Context, control net.Conn, dataPort int) error {
+func serveSession(ctx context.Context, control net.Conn, dataPort int, fabric string) error {
 	defer control.Close()
 	if err := keepAlive(control); err != nil {
 		return err
 	}
-	contenders, err := sessionContenders(measure.Follow, control, dataPort)
+	contenders, err := sessionContenders(measure.Follow, control, dataPort, fabric)
 	if err != nil {
 		return err
 	}

@@ -16,11 +16,13 @@ const (
 )
 
 // remoteLoads are the contenders that make sense between two hosts.
-var remoteLoads = []string{"traffic/stream", "traffic/pingpong", "traffic/connect", "traffic/datagrams"}
+var remoteLoads = []string{"traffic/stream", "traffic/pingpong", "traffic/connect", "traffic/datagrams",
+	"traffic/ds-stream", "traffic/ds-pingpong", "traffic/ds-connect"}
 
 // sessionContenders are those, for the side of a session whose control connection is given:
-// they live at its ends, whatever the other side says. A server has one for each session.
-func sessionContenders(role measure.Role, control net.Conn, dataPort int) (map[string]measure.Contender, error) {
+// they live at its ends and in the fabric directory of its own side, whatever the other side
+// says. A server has one for each session.
+func sessionContenders(role measure.Role, control net.Conn, dataPort int, fabric string) (map[string]measure.Contender, error) {
 	here, err := endOf(control.LocalAddr())
 	if err != nil {
 		return nil, err
@@ -44,7 +46,7 @@ func sessionContenders(role measure.Role, control net.Conn, dataPort int) (map[s
 				return nil, fmt.Errorf("one load in a session")
 			}
 			used = true
-			p.Ends, p.Dir, p.Port = ends, "", dataPort
+			p.Ends, p.Dir, p.Port = ends, fabric, dataPort
 			return make(role, site, p)
 		}
 	}

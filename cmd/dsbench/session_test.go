@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -49,7 +50,14 @@ func aServer(t *testing.T, flags ...string) (cmd *exec.Cmd, port string) {
 func aClient(t *testing.T, port string, flags ...string) (code int, r report.Report, said string) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	code = run(append([]string{"client", "127.0.0.1", "-p", port, "--json"}, flags...), &out, &errs)
+	flags = append([]string{"client", "127.0.0.1", "-p", port, "--json"}, flags...)
+	if slices.Contains(flags, "--ds") { // channels to other processes stay as long as a process
+		cmd, stdout, stderr, _ := program(t, flags...)
+		cmd.Run() // the exit code is returned
+		out, errs, code = *stdout, *stderr, cmd.ProcessState.ExitCode()
+	} else {
+		code = run(flags, &out, &errs)
+	}
 	if code != exitUsage {
 		r = parsed(t, out.Bytes())
 	}
@@ -90,25 +98,77 @@ func TestClientAndServer(t *testing.T) {
 	}
 }
 
+// With --ds the same goes by lanes, if both are in one fabric directory, and the report
+// says which bytes did. A server serves those clients beside plain ones.
+func TestClientOnLanes(t *testing.T) {
+	fabric := t.TempDir()
+	_, port := aServer(t, "--fabric", fabric)
+	for _, c := range []struct {
+		flags, test string
+		unit        report.Unit
+		connections int
+	}{
+		{"-t 0.3", "stream", report.BitsPerSecond, 1},
+		{"-t 0.3 -R -l 1000 --verify", "stream-reverse", report.BitsPerSecond, 1},
+		{"-t 0.3 -P 3 --bidir --verify", "stream-3-bidir", report.BitsPerSecond, 6},
+		{"-n 300M -P 2 --runs 2", "stream-2", report.BitsPerSecond, 4},
+		{"-n 300M -R", "stream-reverse", report.BitsPerSecond, 1},
+		{"-t 0.3 --rr", "rr", report.Nanoseconds, 1},
+		{"-n 5000 --rr -l 1", "rr", report.Nanoseconds, 1},
+	} {
+		code, r, said := aClient(t, port, append(strings.Fields(c.flags), "--ds", "--require", "--fabric", fabric)...)
+		if code != exitOK || len(r.Rows) != 1 {
+			t.Errorf("%s: exit code %d, %d rows: %s", c.flags, code, len(r.Rows), said)
+			continue
+		}
+		row := r.Rows[0]
+		if row.Test != c.test || row.Path != onLanes || row.Unit != c.unit || row.Value <= 0 || (row.Percentiles != nil) != (c.test == "rr") {
+			t.Errorf("%s: %+v", c.flags, row)
+		}
+		if l := row.Lanes; l == nil || l.Connections != c.connections || l.Upgraded != c.connections || l.Share() < 0.5 || !strings.Contains(row.Note, "% of the bytes by lanes") {
+			t.Errorf("%s: %+v, %s", c.flags, l, row.Note)
+		}
+		if strings.Contains(said, "warning") {
+			t.Errorf("%s: %s", c.flags, said)
+		}
+	}
+	if code, r, said := aClient(t, port, "-n", "1M"); code != exitOK || r.Rows[0].Lanes != nil || r.Rows[0].Path != "tcp" {
+		t.Errorf("a plain client: %d, %+v: %s", code, r.Rows, said)
+	}
+}
+
+// What --ds asked for and did not get is said, and with --require fails.
+func TestClientStaysOnTCP(t *testing.T) {
+	fabric := t.TempDir()
+	_, port := aServer(t, "--fabric", fabric)
+	for _, c := range []struct{ flags, fabric, why string }{
+		{"-t 2", t.TempDir(), "no peer in this fabric directory"}, // not where the server is
+		{"-n 20 --crr", fabric, "too short"},
+	} {
+		flags := append(strings.Fields(c.flags), "--ds", "--fabric", c.fabric)
+		code, r, said := aClient(t, port, flags...)
+		if code != exitOK || len(r.Rows) != 1 || !strings.Contains(said, "warning: not all connections left TCP") || !strings.Contains(said, c.why) {
+			t.Errorf("%s: exit code %d, %+v: %s", c.flags, code, r, said)
+			continue
+		}
+		if row := r.Rows[0]; row.Path != onTCP || row.Value <= 0 || row.Lanes.Upgraded != 0 || row.Lanes.LaneBytes != 0 || row.Lanes.TCPBytes == 0 {
+			t.Errorf("%s: %+v, %+v", c.flags, row, row.Lanes)
+		}
+		code, r, said = aClient(t, port, append(flags, "--require")...)
+		if code != exitFailed || len(r.Failures) != 1 || !strings.Contains(said, "--require: 0 of") {
+			t.Errorf("%s --require: exit code %d, %+v: %s", c.flags, code, r.Failures, said)
+		}
+	}
+}
+
 // One client at a time: another is told so at once. Who hangs up, or is no client at
 // all, does not keep the server from the next.
 func TestServerIsBusyAndStays(t *testing.T) {
-	_, port := aServer(t)
-	long, _, _, _ := program(t, "client", "127.0.0.1", "-p", port, "-t", "600")
-	if err := long.Start(); err != nil {
-		t.Fatal(err)
+	fabric := t.TempDir()
+	_, port := aServer(t, "--fabric", fabric)
+	for _, load := range []string{"-t 600", "-t 600 --ds", "-t 600 --ds -R", "-t 600 --ds --rr"} {
+		killedBeside(t, port, append(strings.Fields(load), "--fabric", fabric)...)
 	}
-	for deadline := time.Now().Add(time.Minute); ; {
-		code, _, said := aClient(t, port, "-n", "1")
-		if code == exitFailed && strings.Contains(said, "busy with another client") {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("exit code %d beside another client: %s", code, said)
-		}
-	}
-	long.Process.Kill()
-	long.Wait() // it was killed
 
 	for _, nonsense := range []string{"GET / HTTP/1.0\r\n\r\n", `{"do":"run","entry":-1}` + "\n", `{"do":"prepare","version":1,"contender":"shm/put"}` + "\n",
 		`{"do":"prepare","version":1,"contender":"traffic/stream","params":{"streams":100000,"size":1}}` + "\n", strings.Repeat(" ", 2<<20)} {
@@ -125,6 +185,28 @@ func TestServerIsBusyAndStays(t *testing.T) {
 	if code, _, said := aClient(t, port, "-n", "1K"); code != exitOK {
 		t.Errorf("after all that a client ends with %d: %s", code, said)
 	}
+}
+
+// killedBeside kills a client in the middle of a run, after another has been told that the
+// server is busy with it.
+func killedBeside(t *testing.T, port string, flags ...string) {
+	t.Helper()
+	freely(t, port, func(net.Conn) {}) // waits for the last of them
+	long, _, _, _ := program(t, append([]string{"client", "127.0.0.1", "-p", port}, flags...)...)
+	if err := long.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(time.Minute); ; {
+		code, _, said := aClient(t, port, "-n", "1")
+		if code == exitFailed && strings.Contains(said, "busy with another client") {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("exit code %d beside another client: %s", code, said)
+		}
+	}
+	long.Process.Kill()
+	long.Wait() // it was killed
 }
 
 // freely calls f with a connection to a server that is not busy.
@@ -149,8 +231,9 @@ func freely(t *testing.T, port string, f func(net.Conn)) {
 
 // A server that dies in the middle of a run is reported, not waited for.
 func TestServerDies(t *testing.T) {
-	for _, load := range []string{"-R", "--rr", "--udp", "-P2"} {
-		cmd, _, stderr, _ := program(t, "server", "--bind", "127.0.0.1", "--port", "0")
+	fabric := t.TempDir()
+	for _, load := range []string{"-R", "--rr", "--udp", "-P2", "--ds", "--ds -R", "--ds --rr", "--ds --crr"} {
+		cmd, _, stderr, _ := program(t, "server", "--bind", "127.0.0.1", "--port", "0", "--fabric", fabric)
 		cmd.Stdout = nil
 		out, err := cmd.StdoutPipe()
 		if err != nil {
@@ -167,7 +250,7 @@ func TestServerDies(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		client, stdout, said, _ := program(t, "client", "127.0.0.1", "-p", port, "-t", "600", "--json", load)
+		client, stdout, said, _ := program(t, append([]string{"client", "127.0.0.1", "-p", port, "-t", "600", "--json", "--fabric", fabric}, strings.Fields(load)...)...)
 		if err := client.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -224,6 +307,7 @@ func TestClientRefuses(t *testing.T) {
 		{"-t 0", "from 0.01 seconds"}, {"-t NaN", "from 0.01 seconds"}, {"-n 0", "no amount"}, {"-n 9999999999G", "no amount"}, {"-l 1G", "at most 16777216"},
 		{"-P 0", "from 1 to 128"}, {"-P 129", "from 1 to 128"}, {"--rr --udp", "can't be used together"}, {"--rr -R", "not with --rr"}, {"--udp -n 5", "use -t"},
 		{"-R --bidir", "has no reverse"}, {"--udp -l 70000", "at most 65507"}, {"--crr -l 4", "for a number"}, {"-p 0", "from 1 to 65535"}, {"--runs 0", "1 or more"},
+		{"--ds --udp", "TCP connections only"}, {"--require", "goes with --ds"},
 	} {
 		code, _, said := aClient(t, "1", strings.Fields(c.flags)...)
 		if code != exitUsage || !strings.Contains(said, c.want) {

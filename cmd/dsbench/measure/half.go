@@ -92,6 +92,9 @@ type Sample struct {
 	// measure it.
 	CPU float64 `json:"cpu,omitempty"`
 
+	// Lanes is what became of the connections, for halves that use EXT-DS.
+	Lanes *Lanes `json:"lanes,omitempty"`
+
 	// Resident has the bytes of shared memory that are resident, by inode,
 	// for halves that measure it.
 	Resident map[string]int64 `json:"resident,omitempty"`

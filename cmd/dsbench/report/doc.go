@@ -46,6 +46,10 @@
 //	core_to_core    number     ns from one CPU to the other before the runs: half of a round
 //	                           trip of a cache line. Virtual CPUs wander, and with them
 //	                           everything that polls
+//	lanes           object     what became of connections that asked for lanes of EXT-DS, in
+//	                           all runs: {"connections": integer, "upgraded": those of which
+//	                           bytes went by a lane, "lane_bytes", "tcp_bytes": both
+//	                           directions, warm-up included, "why": {reason: of so many others}}
 //	target          object     what is wanted:
 //	                           {"of": "value" | "ratio", "at_least": number} or "at_most";
 //	                           of "ratio_surely": by the less favourable end of the interval

@@ -70,18 +70,19 @@ type Row struct {
 	Ratio     *float64  `json:"ratio"`
 	Runs      []float64 `json:"runs"`
 
-	Setting       *Setting     `json:"setting,omitempty"`
-	ReferenceRuns []float64    `json:"reference_runs,omitempty"`
-	Quartiles     []float64    `json:"quartiles,omitempty"`
-	Percentiles   *Percentiles `json:"percentiles,omitempty"`
-	What          string       `json:"what,omitempty"`
-	Against       string       `json:"against,omitempty"`
-	Note          string       `json:"note,omitempty"`
-	Disturbed     int          `json:"disturbed,omitempty"`
-	CoreToCore    float64      `json:"core_to_core,omitempty"`
-	Interval      []float64    `json:"interval,omitempty"`
-	Target        *Target      `json:"target,omitempty"`
-	Met           *bool        `json:"met,omitempty"`
+	Setting       *Setting       `json:"setting,omitempty"`
+	ReferenceRuns []float64      `json:"reference_runs,omitempty"`
+	Quartiles     []float64      `json:"quartiles,omitempty"`
+	Percentiles   *Percentiles   `json:"percentiles,omitempty"`
+	What          string         `json:"what,omitempty"`
+	Against       string         `json:"against,omitempty"`
+	Note          string         `json:"note,omitempty"`
+	Disturbed     int            `json:"disturbed,omitempty"`
+	CoreToCore    float64        `json:"core_to_core,omitempty"`
+	Interval      []float64      `json:"interval,omitempty"`
+	Lanes         *measure.Lanes `json:"lanes,omitempty"`
+	Target        *Target        `json:"target,omitempty"`
+	Met           *bool          `json:"met,omitempty"`
 }
 
 // A Setting is what rows of a test differ in instead of their size: "MTU", 1500. Of

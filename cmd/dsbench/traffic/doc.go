@@ -13,13 +13,18 @@
 //	traffic/joined     a stream, but its sender is a node of the fabric itself
 //	                   (exn.Node), without a kernel's TCP or a TUN
 //
+//	traffic/ds-stream, traffic/ds-pingpong, traffic/ds-connect
+//	                   the first, second and fourth by package directsockets: by
+//	                   lanes of EXT-DS where both ends have it, else by TCP; the
+//	                   sample says which
+//
 // A run lasts n milliseconds after a warm-up that does not count, except that
 // a pingpong with pauses makes n round trips. Every run has connections of its
 // own. What arrives is checked: streams in samples against the pattern that
 // was sent, the others against their sequence numbers.
 //
-// Sockets are used by bare system calls from a locked thread: Go's poller
-// would add wake-ups that a program in C does not have.
+// Sockets of the kernel are used by bare system calls from a locked thread: Go's
+// poller would add wake-ups that a program in C does not have.
 package traffic
 
 import "exnet/cmd/dsbench/measure"
@@ -32,5 +37,9 @@ func Contenders() map[string]measure.Contender {
 		"traffic/datagrams": newDatagrams,
 		"traffic/connect":   newConnect,
 		"traffic/joined":    newJoined,
+
+		"traffic/ds-stream":   newLaneStream,
+		"traffic/ds-pingpong": newLanePingPong,
+		"traffic/ds-connect":  newLaneConnect,
 	}
 }

@@ -84,11 +84,7 @@ func (p *pingPong) sleep(d time.Duration) error {
 // round sends a message and waits for its echo.
 func (p *pingPong) round(fd int, counts bool) error {
 	p.number++
-	if len(p.sent) >= numberSize {
-		binary.LittleEndian.PutUint64(p.sent, p.number)
-	} else {
-		p.sent[0] = byte(p.number)
-	}
+	stamp(p.sent, p.number)
 	start := time.Now()
 	if err := p.write(fd, p.sent); err != nil {
 		return err
@@ -99,8 +95,22 @@ func (p *pingPong) round(fd int, counts bool) error {
 	if counts {
 		p.times.Add(int64(time.Since(start)))
 	}
-	if !bytes.Equal(p.buf, p.sent) {
-		return fmt.Errorf("traffic: wrong data: message %d came back as another", p.number)
+	return same(p.number, p.sent, p.buf)
+}
+
+// stamp numbers a message, as far as there is room.
+func stamp(message []byte, number uint64) {
+	if len(message) >= numberSize {
+		binary.LittleEndian.PutUint64(message, number)
+	} else {
+		message[0] = byte(number)
+	}
+}
+
+// same says whether a message came back as it was.
+func same(number uint64, sent, back []byte) error {
+	if !bytes.Equal(back, sent) {
+		return fmt.Errorf("traffic: wrong data: message %d came back as another", number)
 	}
 	return nil
 }

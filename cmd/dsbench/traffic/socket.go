@@ -196,6 +196,15 @@ func address(a netip.Addr, port uint16) unix.Sockaddr {
 	return &unix.SockaddrInet6{Port: int(port), Addr: a.As16()}
 }
 
+// span is when what counts of a run of n milliseconds begins and ends.
+func span(p measure.Params, n int) (begin, end time.Time) {
+	length, begin := time.Duration(n)*time.Millisecond, time.Now()
+	if p.Limit == 0 {
+		begin = begin.Add(warmUp(length))
+	}
+	return begin, begin.Add(length)
+}
+
 // warmUp is that of a run of the half. What has a limit counts from its beginning.
 func (e *end) warmUp(d time.Duration) time.Duration {
 	if e.params.Limit > 0 {

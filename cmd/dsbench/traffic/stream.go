@@ -211,7 +211,6 @@ func (s *stream) send(f *flow, last bool) error {
 
 // receive reads up to a burst and looks at both ends of what it got.
 func (s *stream) receive(f *flow) error {
-	const look = 16
 	for range burst {
 		n, err := unix.Read(f.fd, s.buf)
 		if err != nil {
@@ -221,15 +220,26 @@ func (s *stream) receive(f *flow) error {
 			f.done = true
 			return nil
 		}
-		at, k := f.at%period, min(n, look)
-		if s.params.Verify && !bytes.Equal(s.buf[:n], s.bytes[at:int(at)+n]) {
-			return fmt.Errorf("traffic: wrong data among the %d bytes from byte %d of a stream", n, f.at)
-		}
-		tail := (f.at + int64(n-k)) % period
-		if !bytes.Equal(s.buf[:k], s.bytes[at:int(at)+k]) || !bytes.Equal(s.buf[n-k:n], s.bytes[tail:int(tail)+k]) {
-			return fmt.Errorf("traffic: wrong data in the %d bytes from byte %d of a stream", n, f.at)
+		if err := astray(s.buf[:n], s.bytes, f.at, s.params.Verify); err != nil {
+			return err
 		}
 		f.at += int64(n)
+	}
+	return nil
+}
+
+// astray says that these are not the bytes from there on of a stream of the pattern.
+// Unless all are to be compared, their two ends are.
+func astray(b, pattern []byte, from int64, all bool) error {
+	const look = 16
+	n := len(b)
+	at, k := from%period, min(n, look)
+	if all && !bytes.Equal(b, pattern[at:int(at)+n]) {
+		return fmt.Errorf("traffic: wrong data among the %d bytes from byte %d of a stream", n, from)
+	}
+	tail := (from + int64(n-k)) % period
+	if !bytes.Equal(b[:k], pattern[at:int(at)+k]) || !bytes.Equal(b[n-k:], pattern[tail:int(tail)+k]) {
+		return fmt.Errorf("traffic: wrong data in the %d bytes from byte %d of a stream", n, from)
 	}
 	return nil
 }
