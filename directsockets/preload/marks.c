@@ -37,7 +37,10 @@
 #include "receive.h"
 #include "stream.h"
 
-enum { AT_ONCE = 32 }; // members that one wait looks at, to chill them
+enum {
+	AT_ONCE = 32, // members that one wait looks at, to chill them
+	CROWD = 8,    // so many times config.hot are more members than a cache has room for
+};
 
 // Of one channel and waiter.
 struct marks {
@@ -235,9 +238,14 @@ void marks_chill(struct epset *e)
 	e->waits++;
 	if ((uint32_t)e->nhot <= config.hot)
 		return;
-	for (int i = 0; i < AT_ONCE && e->nhot > 0; i++) {
+	// To have a member cold and hot again costs what some 50 looks cost, as long as all
+	// that is looked at stays in the cache. Of a crowd it does not, and then 4 looks: such
+	// a set chills as many in a wait as one can have made hot, and soon.
+	bool crowd = (uint64_t)e->nours > CROWD * (uint64_t)config.hot && (uint64_t)e->nhot > 2 * (uint64_t)config.hot;
+	unsigned some = crowd ? AT_ONCE + (unsigned)e->nhot / 4 : AT_ONCE, patience = crowd ? config.hot / 32 : config.hot / 4;
+	for (unsigned i = 0; i < some && e->nhot > 0; i++) {
 		struct member *m = e->hot[e->chilling++ % (unsigned)e->nhot];
-		if (e->waits - m->quiet > config.hot / 4)
+		if (e->waits - m->quiet > patience)
 			chill(e, m);
 	}
 }

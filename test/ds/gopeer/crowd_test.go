@@ -208,9 +208,10 @@ func resident(t *testing.T, pid int) (own, shared uint64) {
 // Ten thousand connections of two processes all have lanes, each moves 1 MiB both
 // ways, and that takes less than 2 GiB.
 func TestCrowd(t *testing.T) {
-	conns, lanes := 500, "EXN_DS_LANES=128" // several channels in any case
+	// Several channels in any case, and more members than an epoll set keeps looking at.
+	conns, lanes, hot := 500, "EXN_DS_LANES=128", "EXN_DS_HOT=16"
 	if ds.Long() {
-		conns, lanes = 10000, "EXN_DS_LANES=4096"
+		conns, lanes, hot = 10000, "EXN_DS_LANES=4096", "EXN_DS_HOT=128"
 	}
 	var files unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil || files.Max < uint64(conns)+2000 {
@@ -233,7 +234,7 @@ func TestCrowd(t *testing.T) {
 					return cmd
 				}
 				cmd := exec.CommandContext(ctx, program, args...)
-				cmd.Env = append(os.Environ(), ds.Preload(library, fabric, lanes)...)
+				cmd.Env = append(os.Environ(), ds.Preload(library, fabric, lanes, hot)...)
 				return cmd
 			}
 			a, b, _ := strings.Cut(pair, "-")
