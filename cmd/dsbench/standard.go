@@ -102,13 +102,15 @@ type breakdownCommand struct {
 
 // Help is the long text of --help.
 func (*breakdownCommand) Help() string {
-	return "Where the time of a message of 64 bytes goes that goes round over a path, seen three ways:\n\n" +
+	return "Where the time of a message of 64 bytes goes that goes round over a path, seen four ways:\n\n" +
 		"trace-… The time that passes, by tracepoints of the kernel: system calls, packets given to devices and to IP, who is woken and gets a CPU. It needs root, " +
 		"and nothing else; it slows down what it sees, by how much says trace-round beside time-round.\n\n" +
 		"wake, tcp, copy, … The work of the CPUs in each layer, by sampling with perf (Debian: linux-perf), beside table 5.1 of the thesis. It needs root. " +
 		"Sides that work at the same time count both.\n\n" +
-		"time-… The time by the client's own clock: of its write, and of waiting for the answer. It needs nothing, and is all there is of messages in shared memory, " +
-		"which pass no tracepoint.\n\n" +
+		"time-… The time by the client's own clock: of its write, and of waiting for the answer. It needs nothing.\n\n" +
+		"lane-… The time that passes inside EXT-DS, whose messages pass no tracepoint, by stamps of a program that has both ends of a lane and makes the calls " +
+		"that connections make: while both sides poll (path lane), and while both sleep (lane-asleep). lane-whole is a round trip without stamps, lane-rest by how much the steps miss it. What time-round of ds-preload " +
+		"or ds-go is above that, is what a connection adds.\n\n" +
 		"What cannot be seen here is left out and said. The tracepoints are an instance of tracefs that nobody else sees, and goes in the end.\n\n" + exitHelp
 }
 

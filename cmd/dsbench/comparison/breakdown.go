@@ -18,6 +18,7 @@ import (
 
 	"exnet/cmd/dsbench/measure"
 	"exnet/cmd/dsbench/report"
+	"exnet/directsockets/dissect"
 )
 
 // A Breakdown says in which layers the processors are while messages go round: what
@@ -36,6 +37,10 @@ import (
 // then waits for the answer. Those two need neither perf nor root. And by the tracepoints of the
 // kernel, where it is root's: how long a message takes from each to the next ([milestone]). What
 // is noted is slower by that, so the whole round trip stands there, too.
+//
+// What goes through shared memory passes no tracepoint. A lane by itself is taken apart by
+// stamps in a program that has both of its ends (package dissect): the paths lane and
+// lane-asleep. Beside its steps stands what they have to add up to, and by how much they do not.
 type Breakdown struct {
 	Plan
 	Perf string // path of the program perf; "": there is none
@@ -87,11 +92,24 @@ var steps = []layer{
 	{"time-round", "the whole round trip", 0, nil},
 }
 
+// The paths on which a lane is taken apart.
+const (
+	polled = "lane"
+	slept  = "lane-asleep"
+)
+
+// laneSums are the rows behind the steps of a lane.
+var laneSums = []dissect.Step{
+	{Name: "sum", What: "all of that"},
+	{Name: "whole", What: "a round trip without stamps in it, in turn with those"},
+	{Name: "rest", What: "by how much that is longer than all of those (negative: shorter)"},
+}
+
 // thesis is the path under which table 5.1 is shown.
 const thesis = "table-5.1"
 
 // breakdownPaths are the ways whose programs have processors to themselves.
-var breakdownPaths = []string{reference, "unix", "veth", "exn0", "ds-preload"}
+var breakdownPaths = []string{reference, "unix", "veth", "exn0", "ds-preload", "ds-go", polled, slept}
 
 // Check finds what is impossible.
 func (b Breakdown) Check() error {
@@ -103,7 +121,7 @@ func (b Breakdown) Check() error {
 	if len(b.Tests) > 0 {
 		return errors.New("a breakdown has no --test: all layers are found at once")
 	}
-	return b.Plan.Check()
+	return b.profiled().Check()
 }
 
 const (
@@ -113,7 +131,8 @@ const (
 
 // Takes is about how long it takes.
 func (b Breakdown) Takes() time.Duration {
-	return time.Duration(len(b.profiled().ways())) * (opening + time.Duration(b.Runs)*b.runTakes())
+	d := time.Duration(len(b.profiled().ways())) * (opening + time.Duration(b.Runs)*b.runTakes())
+	return d + time.Duration(len(b.lanes())*b.Runs)*b.dissecting()
 }
 
 // runTakes is how long a run of all that is measured takes.
@@ -126,12 +145,27 @@ func (b Breakdown) runTakes() time.Duration {
 	return d
 }
 
-// profiled is the plan with the paths that it comes to.
+// profiled is the plan with the paths that it comes to, but for those of lanes.
 func (b Breakdown) profiled() Plan {
 	if b.Paths == nil {
 		b.Paths = breakdownPaths
 	}
-	return b.Plan
+	p := b.Plan
+	p.Paths = slices.DeleteFunc(slices.Clone(b.Paths), func(name string) bool { return name == polled || name == slept })
+	if len(p.Paths) == 0 {
+		p.Paths = []string{reference} // none are all
+	}
+	return p
+}
+
+// lanes are the paths that it leaves out.
+func (b Breakdown) lanes() (names []string) {
+	for _, name := range []string{polled, slept} {
+		if b.Paths == nil || slices.Contains(b.Paths, name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // Run measures and adds the rows to r.
@@ -230,6 +264,7 @@ func (b Breakdown) Run(ctx context.Context, r *report.Report, progress *report.P
 			}
 		}
 	}
+	b.dissect(ctx, r, progress)
 	if ctx.Err() != nil {
 		r.Partial = true
 		return context.Cause(ctx)

@@ -95,6 +95,44 @@ func TestBreakdownByTheClock(t *testing.T) {
 	}
 }
 
+// What goes through shared memory is taken apart by stamps, in steps that are compared with
+// a whole. Go programs time their calls as others do.
+func TestBreakdownOfLanes(t *testing.T) {
+	p := quick(t)
+	p.Runs = 2
+	var r report.Report
+	b := Breakdown{Plan: *p}
+	b.Paths = []string{"ds-go", polled, slept}
+	if err := b.Check(); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Run(t.Context(), &r, nil); err != nil || len(r.Failures) > 0 {
+		t.Fatal(err, r.Failures)
+	}
+	row := func(test, path string) (found report.Row) {
+		i := slices.IndexFunc(r.Rows, func(row report.Row) bool { return row.Test == test && row.Path == path })
+		if i < 0 {
+			return report.Row{Runs: make([]float64, p.Runs)}
+		}
+		return r.Rows[i]
+	}
+	for path, steps := range map[string][]string{polled: {"post", "way", "copy", "credit"}, slept: {"post", "look", "wake", "way", "copy", "credit"}} {
+		for run := range p.Runs {
+			sum := 0.0
+			for _, s := range steps {
+				sum += row("lane-"+s, path).Runs[run]
+			}
+			all, whole, rest := row("lane-sum", path).Runs[run], row("lane-whole", path).Runs[run], row("lane-rest", path).Runs[run]
+			if all <= 0 || whole <= 0 || math.Abs(sum-all) > 1 || math.Abs(all+rest-whole) > 1 {
+				t.Errorf("%s: steps %v, sum %v, whole %v, rest %v", path, sum, all, whole, rest)
+			}
+		}
+	}
+	if write, wait, round := row("time-write", "ds-go").Value, row("time-wait", "ds-go").Value, row("time-round", "ds-go").Value; write <= 0 || wait <= 0 || round <= 0 {
+		t.Errorf("ds-go: %v, %v, %v", write, wait, round)
+	}
+}
+
 // What perf says when it may not is told in a line.
 func TestRefused(t *testing.T) {
 	for complaints, want := range map[string]string{

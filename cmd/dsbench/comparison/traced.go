@@ -259,7 +259,7 @@ func (t *tracer) steps() (found map[string]float64, share float64, err error) {
 }
 
 // errUntraced is of a path on which there is nothing to note.
-var errUntraced = errors.New("its messages pass no tracepoint: they are written and read in shared memory, and who waits polls")
+var errUntraced = errors.New("its messages pass no tracepoint: they are written and read in shared memory, and who waits polls; see the path lane")
 
 // An untraceable is why there are no steps: not that the messages failed.
 type untraceable struct{ error }

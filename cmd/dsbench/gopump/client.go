@@ -153,6 +153,9 @@ type caller struct {
 	message, back []byte
 	number        uint64
 	all           bool // compare every byte
+
+	split            bool // note the times of the calls
+	writing, waiting time.Duration
 }
 
 func (p *pump) caller(c net.Conn) *caller {
@@ -167,11 +170,22 @@ func (k *caller) call() error {
 	binary.NativeEndian.PutUint64(number[:], k.number)
 	n := copy(k.message, number[:])
 	k.number++
+	var begin, written time.Time
+	if k.split {
+		begin = time.Now()
+	}
 	if _, err := k.c.Write(k.message); err != nil {
 		return err
 	}
+	if k.split {
+		written = time.Now()
+	}
 	if _, err := io.ReadFull(k.c, k.back); err != nil {
 		return fmt.Errorf("the server did not answer: %w", err)
+	}
+	if k.split {
+		k.writing += written.Sub(begin)
+		k.waiting += time.Since(written)
 	}
 	if k.all {
 		n = len(k.message)
@@ -192,7 +206,12 @@ func (p *pump) pingpong() (r result, err error) {
 	if err := p.warm(c, p.length()/10, k.call); err != nil {
 		return r, err
 	}
-	return p.times(k.call)
+	k.split = p.split
+	since := k.number
+	r, err = p.times(k.call)
+	r.Bytes = int64(k.number-since) * int64(p.size)
+	r.Writing, r.Waiting = k.writing, k.waiting
+	return r, err
 }
 
 func (p *pump) connect() (result, error) {

@@ -52,7 +52,7 @@ func TestBothPumps(t *testing.T) {
 		}
 		for _, pair := range [][2]string{{"gopump", "gopump"}, {"gopump", "pump"}, {"pump", "gopump"}} {
 			client, server := pair[0], pair[1]
-			for _, mode := range []string{"stream", "stream size=131072 memory=1048576", "pingpong", "connect", "many", "idle"} {
+			for _, mode := range []string{"stream", "stream size=131072 memory=1048576", "pingpong", "pingpong split", "connect", "many", "idle"} {
 				mode, asked, _ := strings.Cut(mode, " ")
 				var more [2][]string // C knows nothing of packages
 				for i, program := range pair {

@@ -28,6 +28,7 @@
 //	pause=US   so long after each message
 //	rounds=N   messages on each connection of connect (1)
 //	check      compare every byte; else the first and the last of each read
+//	split      of pingpong: also say how long writing takes, and waiting for the answer
 //	json       ignored: what is known is always said as a JSON object
 //
 // A first tenth of the time does not count. A stream counts until its receiver has
@@ -74,6 +75,7 @@ type pump struct {
 	pause         time.Duration // after each message
 	rounds        int           // of each connection of connect
 	check         bool
+	split         bool
 }
 
 // A result is what a client prints. The CPU time is of both sides, in ns.
@@ -82,9 +84,13 @@ type result struct {
 	Bytes     int64              `json:"bytes"`
 	CPU       time.Duration      `json:"cpu"`
 	Histogram *measure.Histogram `json:"histogram"`
+
+	// Of all messages, with split: the time in calls of Write, and from then to the answers.
+	Writing time.Duration `json:"writing,omitempty"`
+	Waiting time.Duration `json:"waiting,omitempty"`
 }
 
-var errUsage = errors.New("usage: gopump serve|stream|pingpong|requests|connect|many|idle|exchange ADDRESS PORT [AMOUNT] [net|either] [size=N] [memory=N] [buffer] [streams=N] [busy=N] [rate=N] [pause=US] [rounds=N] [check] [json]")
+var errUsage = errors.New("usage: gopump serve|stream|pingpong|requests|connect|many|idle|exchange ADDRESS PORT [AMOUNT] [net|either] [size=N] [memory=N] [buffer] [streams=N] [busy=N] [rate=N] [pause=US] [rounds=N] [check] [split] [json]")
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {
@@ -158,6 +164,8 @@ func parse(args []string) (*pump, error) {
 			p.buffer = true
 		case name == "check":
 			p.check = true
+		case name == "split":
+			p.split = true
 		case name == "json":
 		case i == 0:
 			p.amount, err = strconv.ParseFloat(arg, 64)

@@ -15,7 +15,7 @@ func Spread(xs []float64) float64 {
 		return 0
 	}
 	low, high := Quartiles(xs)
-	return (high - low) / m
+	return (high - low) / math.Abs(m)
 }
 
 // Quartiles returns between what the middle half of xs lies.

@@ -1,0 +1,79 @@
+package comparison
+
+import (
+	"context"
+	"time"
+
+	"exnet/cmd/dsbench/report"
+	"exnet/directsockets/dissect"
+)
+
+// How many round trips are made to take a lane apart. Those of sides that sleep have a pause
+// before each, for the CPUs to be idle.
+const (
+	polledRounds = 400_000
+	sleptRounds  = 1000
+	sleptPause   = time.Millisecond
+)
+
+// dissecting is about how long it takes.
+func (b Breakdown) dissecting() time.Duration {
+	if b.Quick {
+		return 300 * time.Millisecond
+	}
+	return time.Second
+}
+
+// dissection is what to do on a path.
+func (b Breakdown) dissection(path string) dissect.Config {
+	c := dissect.Config{Size: message, Rounds: polledRounds, CPUs: b.CPUs}
+	if path == slept {
+		c.Rounds, c.Asleep, c.Pause = sleptRounds, true, sleptPause
+	}
+	if b.Quick {
+		c.Rounds /= 4
+	}
+	return c
+}
+
+// dissect takes lanes apart, those on which the sides poll and sleep in turn.
+func (b Breakdown) dissect(ctx context.Context, r *report.Report, progress *report.Progress) {
+	times := map[string]map[string][]float64{}
+	failed := map[string]bool{}
+	for range b.Runs {
+		for _, path := range b.lanes() {
+			if failed[path] || ctx.Err() != nil {
+				continue
+			}
+			progress.Doing("taking a message apart, path " + path)
+			found, err := dissect.Run(ctx, b.dissection(path))
+			if ctx.Err() != nil {
+				continue
+			}
+			if err != nil {
+				failed[path] = true
+				r.Fail("breakdown of "+path, err)
+				continue
+			}
+			if times[path] == nil {
+				times[path] = map[string][]float64{}
+			}
+			note := func(name string, ns float64) { times[path][name] = append(times[path][name], ns) }
+			for _, s := range found.Steps {
+				note(s.Name, s.Time)
+			}
+			note("sum", found.Sum)
+			note("whole", found.Whole)
+			note("rest", found.Whole-found.Sum)
+			progress.Done(b.dissecting())
+		}
+	}
+	for _, s := range append(dissect.Steps(), laneSums...) {
+		for _, path := range b.lanes() {
+			if runs := times[path][s.Name]; len(runs) > 0 {
+				r.Rows = append(r.Rows, report.Row{Test: "lane-" + s.Name, Path: path, Size: message, Unit: report.Nanoseconds, Runs: runs,
+					What: "by stamps in shared memory, both directions of a round trip of 64 bytes together: " + s.What}.Finish())
+			}
+		}
+	}
+}

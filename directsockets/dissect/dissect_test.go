@@ -1,0 +1,119 @@
+package dissect
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var anywhere = [2]int{-1, -1}
+
+// configs are the ways of waiting.
+func configs() map[string]Config {
+	return map[string]Config{
+		"polling": {Size: 64, Rounds: 20_000, CPUs: anywhere},
+		"asleep":  {Size: 64, Rounds: 400, Asleep: true, Pause: 100 * time.Microsecond, CPUs: anywhere},
+	}
+}
+
+func run(t *testing.T, c Config) Result {
+	t.Helper()
+	r, err := Run(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func names(r Result) (names []string) {
+	for _, s := range r.Steps {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
+// The steps are those that there are, and add up to the round trips without stamps in them.
+// What else the machine does makes the one or the other longer at times.
+func TestAddsUp(t *testing.T) {
+	want := map[string][]string{"polling": {"post", "way", "copy", "credit"}, "asleep": {"post", "look", "wake", "way", "copy", "credit"}}
+	for name, c := range configs() {
+		const tries = 10
+		for try := 1; ; try++ {
+			r := run(t, c)
+			sum := 0.0
+			for _, s := range r.Steps {
+				sum += s.Time
+			}
+			if !slices.Equal(names(r), want[name]) || math.Abs(sum-r.Sum) > 1e-6*r.Sum || r.Sum <= 0 || r.Whole <= 0 {
+				t.Fatalf("%s: %+v", name, r)
+			}
+			if math.Abs(r.Whole-r.Sum) < r.Whole/4 {
+				break
+			}
+			if try == tries {
+				t.Errorf("%s: the steps sum up to %.0f ns, and the whole takes %.0f", name, r.Sum, r.Whole)
+				break
+			}
+		}
+	}
+}
+
+// What takes longer shows in its step, and in the whole.
+func TestSlowStepShows(t *testing.T) {
+	for name, c := range configs() {
+		c.slowness = 100 * time.Microsecond
+		c.Rounds /= 10
+		for m, s := range steps {
+			if s.Name == "" || !slices.Contains(c.way(), milestone(m)) {
+				continue
+			}
+			c.slow = milestone(m)
+			r := run(t, c)
+			both := 2 * float64(c.slowness)
+			i := slices.IndexFunc(r.Steps, func(each Step) bool { return each.Name == s.Name })
+			if i < 0 || r.Steps[i].Time < both*0.9 || r.Whole < both*0.9 {
+				t.Errorf("%s, %s: %+v", name, s.Name, r)
+			}
+		}
+	}
+}
+
+// Every size goes round: by slots and by the window.
+func TestSizes(t *testing.T) {
+	for _, size := range []int{1, 7, 120, 121, 4096, 100_000, largest} {
+		if r := run(t, Config{Size: size, Rounds: 100, CPUs: anywhere}); r.Sum <= 0 {
+			t.Errorf("%d bytes: %+v", size, r)
+		}
+	}
+}
+
+// Who is told to stop does, whether its sides poll or sleep.
+func TestStops(t *testing.T) {
+	for name, c := range configs() {
+		why := errors.New("enough")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		c.Rounds, c.Pause = 5_000_000, 0 // seconds
+		if c.Asleep {
+			c.Rounds = 200_000
+		}
+		time.AfterFunc(20*time.Millisecond, func() { cancel(why) })
+		if _, err := Run(ctx, c); !errors.Is(err, why) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestRefuses(t *testing.T) {
+	for _, c := range []Config{{}, {Size: 64}, {Size: largest + 1, Rounds: 1}, {Size: 64, Rounds: 1, Pause: -1}, {Size: 64, Rounds: 1, CPUs: [2]int{4000, 0}}} {
+		if r, err := Run(t.Context(), c); err == nil {
+			t.Errorf("%+v: %+v", c, r)
+		}
+	}
+}
