@@ -93,6 +93,10 @@ var steps = [milestones]Step{
 // Steps are all there may be, in their order, without times.
 func Steps() []Step { return slices.Clone(steps[posted:]) }
 
+// ErrAwake is wrapped when there is too little to see of sides that sleep. On one CPU the
+// answer is there before who waits for it has gone to sleep.
+var ErrAwake = errors.New("in too few round trips both sides slept")
+
 // A Result is where the time of a round trip goes, in ns.
 type Result struct {
 	Steps []Step
@@ -265,7 +269,7 @@ each:
 		trips = append(trips, t)
 	}
 	if len(trips) < fewest {
-		return nil, fmt.Errorf("both sides slept in only %d round trips, which is too few", len(trips))
+		return nil, fmt.Errorf("%w: in %d of %d", ErrAwake, len(trips), len(trips)+len(wholes))
 	}
 	slices.SortFunc(trips, func(a, b trip) int { return cmp.Compare(a.all, b.all) })
 	trips = trips[len(trips)/4 : len(trips)-len(trips)/4]

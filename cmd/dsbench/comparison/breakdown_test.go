@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"exnet/cmd/dsbench/measure"
 	"exnet/cmd/dsbench/report"
 )
 
@@ -100,6 +101,11 @@ func TestBreakdownByTheClock(t *testing.T) {
 func TestBreakdownOfLanes(t *testing.T) {
 	p := quick(t)
 	p.Runs = 2
+	cpus, err := measure.CPUs()
+	if err != nil || len(cpus) < 2 {
+		t.Skipf("needs two CPUs, one for each side: %v, %v", cpus, err)
+	}
+	p.CPUs = [2]int(cpus)
 	var r report.Report
 	b := Breakdown{Plan: *p}
 	b.Paths = []string{"ds-go", polled, slept}

@@ -2,6 +2,7 @@ package comparison
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"exnet/cmd/dsbench/report"
@@ -39,7 +40,7 @@ func (b Breakdown) dissection(path string) dissect.Config {
 // dissect takes lanes apart, those on which the sides poll and sleep in turn.
 func (b Breakdown) dissect(ctx context.Context, r *report.Report, progress *report.Progress) {
 	times := map[string]map[string][]float64{}
-	failed := map[string]bool{}
+	failed, skipped := map[string]bool{}, map[string]error{}
 	for range b.Runs {
 		for _, path := range b.lanes() {
 			if failed[path] || ctx.Err() != nil {
@@ -48,6 +49,10 @@ func (b Breakdown) dissect(ctx context.Context, r *report.Report, progress *repo
 			progress.Doing("taking a message apart, path " + path)
 			found, err := dissect.Run(ctx, b.dissection(path))
 			if ctx.Err() != nil {
+				continue
+			}
+			if errors.Is(err, dissect.ErrAwake) { // others wanted the CPUs
+				skipped[path] = err
 				continue
 			}
 			if err != nil {
@@ -66,6 +71,11 @@ func (b Breakdown) dissect(ctx context.Context, r *report.Report, progress *repo
 			note("whole", found.Whole)
 			note("rest", found.Whole-found.Sum)
 			progress.Done(b.dissecting())
+		}
+	}
+	for path, err := range skipped {
+		if times[path] == nil { // in another run there was enough
+			r.Skip("path "+path, err)
 		}
 	}
 	for _, s := range append(dissect.Steps(), laneSums...) {
