@@ -20,7 +20,8 @@ func (*compareCommand) Help() string {
 	return "Shows which rows differ by more than the noise of their own runs: those of which chance explains the difference in less than one case of " +
 		"a hundred (an exact Mann-Whitney test of the runs). Ratios to a reference are compared where there are some, since whatever slows the machine down " +
 		"slows the reference too; else values are, which say something only on the same quiet machine. It takes five runs or more in either report.\n\n" +
-		"Exit code 4 if something became worse. " + exitHelp
+		"Rows with runs that others disturbed are marked as noisy, and prove nothing.\n\n" +
+		"Exit code 4 if something became worse that is not noisy. " + exitHelp
 }
 
 // Run compares and prints.
@@ -45,7 +46,7 @@ func (c *compareCommand) Run(in *invocation) error {
 	if err != nil {
 		return fmt.Errorf("print the comparison: %w", err)
 	}
-	if compared.Count(report.Worse) > 0 {
+	if compared.Surely(report.Worse) > 0 {
 		return errWorse
 	}
 	return nil

@@ -326,8 +326,9 @@ func TestVerdict(t *testing.T) {
 // Two reports of the same machine, one of them slower: exit code 4 names the row.
 func TestCompareExits(t *testing.T) {
 	dir := t.TempDir()
+	disturbed := 0
 	write := func(name string, by float64) string {
-		r := &report.Report{Rows: []report.Row{{Test: "rr", Path: "tcp", Size: 64, Unit: report.Nanoseconds, Runs: []float64{10 * by, 11 * by, 10.5 * by, 10.2 * by, 10.7 * by}}}}
+		r := &report.Report{Rows: []report.Row{{Test: "rr", Path: "tcp", Size: 64, Unit: report.Nanoseconds, Runs: []float64{10 * by, 11 * by, 10.5 * by, 10.2 * by, 10.7 * by}, Disturbed: disturbed}}}
 		r.Rows[0] = r.Rows[0].Finish()
 		name = filepath.Join(dir, name)
 		f, err := os.Create(name)
@@ -341,6 +342,8 @@ func TestCompareExits(t *testing.T) {
 		return name
 	}
 	before, same, slower := write("before", 1), write("same", 1.01), write("slower", 1.5)
+	disturbed = 2
+	noisy := write("noisy", 1.5)
 	for _, c := range []struct {
 		before, after string
 		code          int
@@ -349,6 +352,7 @@ func TestCompareExits(t *testing.T) {
 		{before, same, exitOK, "0 better, 0 worse, 1 the same"},
 		{before, slower, exitWorse, "worse"},
 		{slower, before, exitOK, "1 better"},
+		{before, noisy, exitOK, "worse (noisy)"},
 	} {
 		var out, errs bytes.Buffer
 		if code := run([]string{"compare", c.before, c.after}, &out, &errs); code != c.code || !strings.Contains(out.String(), c.want) {

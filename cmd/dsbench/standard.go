@@ -109,7 +109,7 @@ func (*breakdownCommand) Help() string {
 		"Sides that work at the same time count both.\n\n" +
 		"time-… The time by the client's own clock: of its write, and of waiting for the answer. It needs nothing.\n\n" +
 		"lane-… The time that passes inside EXT-DS, whose messages pass no tracepoint, by stamps of a program that has both ends of a lane and makes the calls " +
-		"that connections make: while both sides poll (path lane), and while both sleep (lane-asleep). lane-whole is a round trip without stamps, lane-rest by how much the steps miss it. What time-round of ds-preload " +
+		"that connections make: while both sides poll (path lane), and while both sleep (lane-asleep). lane-whole is a round trip without stamps, and a note says how far the sum of the steps is from it. What time-round of ds-preload " +
 		"or ds-go is above that, is what a connection adds.\n\n" +
 		"What cannot be seen here is left out and said. The tracepoints are an instance of tracefs that nobody else sees, and goes in the end.\n\n" + exitHelp
 }

@@ -101,8 +101,7 @@ const (
 // laneSums are the rows behind the steps of a lane.
 var laneSums = []dissect.Step{
 	{Name: "sum", What: "all of that"},
-	{Name: "whole", What: "a round trip without stamps in it, in turn with those"},
-	{Name: "rest", What: "by how much that is longer than all of those (negative: shorter)"},
+	{Name: "whole", What: "a round trip without stamps in it, in turn with those; how far the sum is from it is noted"},
 }
 
 // thesis is the path under which table 5.1 is shown.

@@ -3,8 +3,10 @@ package comparison
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
+	"exnet/cmd/dsbench/measure"
 	"exnet/cmd/dsbench/report"
 	"exnet/directsockets/dissect"
 )
@@ -69,7 +71,6 @@ func (b Breakdown) dissect(ctx context.Context, r *report.Report, progress *repo
 			}
 			note("sum", found.Sum)
 			note("whole", found.Whole)
-			note("rest", found.Whole-found.Sum)
 			progress.Done(b.dissecting())
 		}
 	}
@@ -81,9 +82,19 @@ func (b Breakdown) dissect(ctx context.Context, r *report.Report, progress *repo
 	for _, s := range append(dissect.Steps(), laneSums...) {
 		for _, path := range b.lanes() {
 			if runs := times[path][s.Name]; len(runs) > 0 {
-				r.Rows = append(r.Rows, report.Row{Test: "lane-" + s.Name, Path: path, Size: message, Unit: report.Nanoseconds, Runs: runs,
-					What: "by stamps in shared memory, both directions of a round trip of 64 bytes together: " + s.What}.Finish())
+				row := report.Row{Test: "lane-" + s.Name, Path: path, Size: message, Unit: report.Nanoseconds, Runs: runs,
+					What: "by stamps in shared memory, both directions of a round trip of 64 bytes together: " + s.What}.Finish()
+				if s.Name == "whole" {
+					row.Note = missed(row.Value, measure.Median(times[path]["sum"]))
+				}
+				r.Rows = append(r.Rows, row)
 			}
 		}
 	}
+}
+
+// missed is how far the steps are from the whole. It is no row: a comparison would take a
+// change of it for something better or worse.
+func missed(whole, sum float64) string {
+	return fmt.Sprintf("the steps add up to %s, which is %+.1f %% of it away", report.Nanoseconds.Format(sum), 100*(sum-whole)/whole)
 }

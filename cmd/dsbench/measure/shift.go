@@ -7,6 +7,9 @@ import "slices"
 // five runs on either side could never tell.
 const confidence = 0.99
 
+// ByChance is how often Shift claims a change that is none.
+const ByChance = 1 - confidence
+
 // Shift says by what factor after differs from before: the median of the
 // factors between all pairs (Hodges and Lehmann), and the interval in which the
 // factor lies in 99 of 100 cases, whatever the distribution. The interval is that of the

@@ -15,7 +15,11 @@ import (
 // What is compared of a row is the ratio to its reference, if both have one: that was
 // measured beside it, and what slows the machine down slows both. Else it is the value.
 // A row has changed if chance explains that in less than one case of a hundred
-// ([measure.Shift]); no percentage is fixed.
+// ([measure.Shift]); no percentage is fixed. So of a hundred rows between which there is no
+// difference one is said to have changed, and the table says how many that makes.
+//
+// Rows with disturbed runs are shown with their verdict, and are no proof: what disturbed them
+// may have been there in one report only.
 type Comparison struct {
 	Changes []Change `json:"changes"`
 	Gone    []string `json:"gone,omitempty"` // rows that the second report lacks
@@ -133,6 +137,16 @@ func (c *Comparison) Count(v Verdict) (n int) {
 	return n
 }
 
+// Surely is how many rows came to a verdict whose runs nothing disturbed.
+func (c *Comparison) Surely(v Verdict) (n int) {
+	for _, ch := range c.Changes {
+		if ch.Verdict == v && !ch.Noisy {
+			n++
+		}
+	}
+	return n
+}
+
 // WriteJSON writes the comparison for programs.
 func (c *Comparison) WriteJSON(w io.Writer) error {
 	b, err := json.MarshalIndent(c, "", "  ")
@@ -161,6 +175,13 @@ func (c *Comparison) WriteTable(w io.Writer, all bool) error {
 		fmt.Fprintf(&b, ", %d with too few runs to tell (5 are needed in either report)", n)
 	}
 	fmt.Fprintln(&b, ".")
+	told := c.Count(Better) + c.Count(Worse)
+	if noisy := told - c.Surely(Better) - c.Surely(Worse); noisy > 0 {
+		fmt.Fprintf(&b, "%d of those that changed are noisy, which proves nothing: measure them again when the machine is quiet.\n", noisy)
+	}
+	if told > 0 {
+		fmt.Fprintf(&b, "Of %d rows without a difference chance alone makes about %.1f seem better or worse.\n", told+c.Count(Same), measure.ByChance*float64(told+c.Count(Same)))
+	}
 	for _, list := range []struct {
 		what  string
 		names []string

@@ -42,6 +42,9 @@ func TestCompare(t *testing.T) {
 			t.Errorf("%s: noisy is %v", ch.Test, ch.Noisy)
 		}
 	}
+	if c.Surely(Better) != 0 || c.Surely(Worse) != 1 {
+		t.Errorf("%d surely better, %d surely worse", c.Surely(Better), c.Surely(Worse))
+	}
 	if len(c.Changes) != len(want) || !slices.Equal(c.Gone, []string{"gone p"}) || !slices.Equal(c.New, []string{"fresh p"}) || !slices.Equal(c.Elsewhere, []string{"CPU: old, then new"}) {
 		t.Errorf("%+v", c)
 	}
@@ -55,7 +58,7 @@ func TestCompare(t *testing.T) {
 	if err := c.WriteJSON(&object); err != nil || !strings.Contains(object.String(), `"verdict": "worse"`) {
 		t.Errorf("%v: %s", err, object.String())
 	}
-	for _, want := range []string{"time-up", "better (noisy)", "1 better, 1 worse, 2 the same", "1 with too few runs", "CPU: old, then new"} {
+	for _, want := range []string{"time-up", "better (noisy)", "1 better, 1 worse, 2 the same", "1 with too few runs", "CPU: old, then new", "1 of those that changed are noisy", "Of 4 rows without a difference chance alone makes about 0.0"} {
 		if !strings.Contains(short.String(), want) {
 			t.Errorf("no %q in:\n%s", want, short.String())
 		}
