@@ -20,8 +20,9 @@ func (*compareCommand) Help() string {
 	return "Shows which rows differ by more than the noise of their own runs: those of which chance explains the difference in less than one case of " +
 		"a hundred (an exact Mann-Whitney test of the runs). Ratios to a reference are compared where there are some, since whatever slows the machine down " +
 		"slows the reference too; else values are, which say something only on the same quiet machine. It takes five runs or more in either report.\n\n" +
-		"Rows with runs that others disturbed are marked as noisy, and prove nothing.\n\n" +
-		"Exit code 4 if something became worse that is not noisy. " + exitHelp
+		"Rows with runs that others disturbed are marked as noisy, and prove nothing unless they differ by more than a factor of 2, which is what a program takes that " +
+		"wants the same CPU.\n\n" +
+		"Exit code 4 if something became worse and that is proven. " + exitHelp
 }
 
 // Run compares and prints.

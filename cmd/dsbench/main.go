@@ -25,7 +25,7 @@
 //	     --require was given; the report is partial
 //	2    a bad or impossible option; nothing was measured
 //	3    measured, a target was missed, and --check was given
-//	4    compared, and something became worse whose runs nothing disturbed
+//	4    compared, and something became worse by more than noise and disturbances explain
 //	130  interrupted; the report is partial (other signals: 128 + their number)
 //
 // # Packages

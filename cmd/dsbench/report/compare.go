@@ -18,8 +18,8 @@ import (
 // ([measure.Shift]); no percentage is fixed. So of a hundred rows between which there is no
 // difference one is said to have changed, and the table says how many that makes.
 //
-// Rows with disturbed runs are shown with their verdict, and are no proof: what disturbed them
-// may have been there in one report only.
+// Rows with disturbed runs are shown with their verdict, and mostly are no proof: what disturbed
+// them may have been there in one report only. See [Change.Proven].
 type Comparison struct {
 	Changes []Change `json:"changes"`
 	Gone    []string `json:"gone,omitempty"` // rows that the second report lacks
@@ -137,10 +137,19 @@ func (c *Comparison) Count(v Verdict) (n int) {
 	return n
 }
 
-// Surely is how many rows came to a verdict whose runs nothing disturbed.
+// byOthers is the factor that other programs explain: one that wants a CPU, too, gets half.
+const byOthers = 2
+
+// Proven says that nothing else explains the verdict: no run was disturbed, or it is by more
+// than what disturbs.
+func (ch Change) Proven() bool {
+	return !ch.Noisy || len(ch.Between) == 2 && (ch.Between[0] > byOthers || ch.Between[1] < 1.0/byOthers)
+}
+
+// Surely is how many rows came to a verdict that is proven.
 func (c *Comparison) Surely(v Verdict) (n int) {
 	for _, ch := range c.Changes {
-		if ch.Verdict == v && !ch.Noisy {
+		if ch.Verdict == v && ch.Proven() {
 			n++
 		}
 	}
@@ -177,7 +186,7 @@ func (c *Comparison) WriteTable(w io.Writer, all bool) error {
 	fmt.Fprintln(&b, ".")
 	told := c.Count(Better) + c.Count(Worse)
 	if noisy := told - c.Surely(Better) - c.Surely(Worse); noisy > 0 {
-		fmt.Fprintf(&b, "%d of those that changed are noisy, which proves nothing: measure them again when the machine is quiet.\n", noisy)
+		fmt.Fprintf(&b, "%d of those that changed are noisy, and by less than %d times surely, which proves nothing: measure them again when the machine is quiet.\n", noisy, byOthers)
 	}
 	if told > 0 {
 		fmt.Fprintf(&b, "Of %d rows without a difference chance alone makes about %.1f seem better or worse.\n", told+c.Count(Same), measure.ByChance*float64(told+c.Count(Same)))
@@ -197,7 +206,7 @@ func (c *Comparison) WriteTable(w io.Writer, all bool) error {
 func (ch Change) cells() []string {
 	number := ch.Unit.Format
 	if ch.Of == Ratio {
-		number = times
+		number = FormatRatio
 	}
 	line := []string{ch.Test, ch.Path, Row{Size: ch.Size, Setting: ch.Setting}.At(), number(ch.Before), "", number(ch.After), "", "", "", string(ch.Verdict)}
 	if ch.Factor > 0 {

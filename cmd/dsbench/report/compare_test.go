@@ -58,13 +58,28 @@ func TestCompare(t *testing.T) {
 	if err := c.WriteJSON(&object); err != nil || !strings.Contains(object.String(), `"verdict": "worse"`) {
 		t.Errorf("%v: %s", err, object.String())
 	}
-	for _, want := range []string{"time-up", "better (noisy)", "1 better, 1 worse, 2 the same", "1 with too few runs", "CPU: old, then new", "1 of those that changed are noisy", "Of 4 rows without a difference chance alone makes about 0.0"} {
+	for _, want := range []string{"time-up", "better (noisy)", "1 better, 1 worse, 2 the same", "1 with too few runs", "CPU: old, then new", "1 of those that changed are noisy, and by less than 2 times", "Of 4 rows without a difference chance alone makes about 0.0"} {
 		if !strings.Contains(short.String(), want) {
 			t.Errorf("no %q in:\n%s", want, short.String())
 		}
 	}
 	if strings.Contains(short.String(), "still") || !strings.Contains(long.String(), "still") {
 		t.Errorf("what stayed the same:\n%s\n%s", short.String(), long.String())
+	}
+}
+
+// A noisy row proves something only where it changed by more than what disturbs.
+func TestNoisyChanges(t *testing.T) {
+	for _, c := range []struct {
+		factor float64
+		proven int
+	}{{1.5, 0}, {1.9, 0}, {3, 1}, {1 / 1.5, 0}, {1.0 / 3, 1}} {
+		before, after := &Report{Rows: []Row{scaled("rr", Nanoseconds, 1, false)}}, &Report{Rows: []Row{scaled("rr", Nanoseconds, c.factor, false)}}
+		after.Rows[0].Disturbed = 3
+		compared := Compare(before, after)
+		if n := compared.Surely(Worse) + compared.Surely(Better); n != c.proven || compared.Count(Worse)+compared.Count(Better) != 1 {
+			t.Errorf("by %v: %d proven: %+v", c.factor, n, compared)
+		}
 	}
 }
 
