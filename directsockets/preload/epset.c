@@ -35,9 +35,9 @@
 // processes are told of a level, as by the kernel, but of an edge both too.
 // Connections are not engaged while such a set of the child has them.
 //
-// Not engaged either: one-shot members that are on TCP, since we cannot know
-// whether they have fired; members whose descriptor was closed while a copy of it
-// is open, which the kernel goes on reporting and nobody can take out.
+// Not engaged either: members whose descriptor was closed while a copy of it
+// is open, which the kernel goes on reporting and nobody can take out. One-shot
+// members are a matter of their own (oneshot.c).
 #include "real.h"
 
 #include "member.h"
@@ -54,6 +54,7 @@
 #include "conn.h"
 #include "doorbell.h"
 #include "marks.h"
+#include "oneshot.h"
 
 static struct epset *_Atomic sets; // never shorter
 static pthread_mutex_t sets_lock = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
@@ -121,7 +122,7 @@ void epset_new(int fd)
 	if (e && epset_lock(e)) {
 		e->epfd = fd;
 		e->poor = e->inherited = e->shared = e->kicked = false;
-		e->sleepers = e->deleted = 0;
+		e->sleepers = e->deleted = e->inside = e->vain = 0;
 		e->start = 0;
 		e->last = NULL;
 		e->refs = 1;
@@ -374,9 +375,11 @@ void epset_child(void)
 		if (e->refs == 0)
 			forget(e); // another thread was closing it
 		e->lock = fresh;
-		e->users = e->native = e->sleepers = 0;
+		e->users = e->native = e->inside = e->sleepers = 0;
 		e->perch = NULL;
 		e->inherited = e->shared = e->refs > 0;
+		e->shut = false;
+		e->hold = 0;
 		e->engaging = NULL;
 		marks_clear(e);
 	}
@@ -403,28 +406,6 @@ void epset_adopt(struct epset *e)
 	}
 }
 
-// engage_in moves the members of a locked set that are c to their lane.
-static bool engage_in(struct epset *e, struct conn *c, enum reason *why)
-{
-	for (int i = 0; i < e->cap; i++) {
-		struct member *m = e->by_fd[i];
-		int unread = 0;
-		if (!m || m->c != c || m->ours)
-			continue;
-		if (e->shared || m->events & EPOLLONESHOT) {
-			*why = REASON_NESTED;
-			return false;
-		}
-		if (m->events & EPOLLET && (real.ioctl(i, FIONREAD, &unread) < 0 || unread))
-			return false; // an edge for these bytes may be on its way
-		if (!member_own(e, m, true)) {
-			*why = REASON_MEMORY;
-			return false;
-		}
-	}
-	return true;
-}
-
 bool epset_engage(struct conn *c, int fd, enum reason *why)
 {
 	enum { PATIENCE = 100 };
@@ -441,7 +422,7 @@ bool epset_engage(struct conn *c, int fd, enum reason *why)
 			e->engaging = c;
 	}
 	for (struct epset *e = sets; e && ok; e = e->next)
-		ok = e->engaging != c || engage_in(e, c, why);
+		ok = e->engaging != c || member_engage(e, c, why);
 	for (struct epset *e = sets; e; e = e->next) {
 		if (e->engaging != c)
 			continue;
@@ -449,6 +430,7 @@ bool epset_engage(struct conn *c, int fd, enum reason *why)
 			if (e->ours[i]->c == c)
 				member_give(e, e->ours[i]);
 		e->engaging = NULL;
+		oneshot_open(e);
 		epset_unlock(e);
 	}
 	return ok;

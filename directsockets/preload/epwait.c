@@ -15,6 +15,7 @@
 #include "doorbell.h"
 #include "files.h"
 #include "marks.h"
+#include "oneshot.h"
 #include "rendezvous.h"
 #include "sleep.h"
 #include "stream.h"
@@ -164,11 +165,23 @@ static int native(int epfd, struct epoll_event *evs, int max, int64_t timeout, c
 	return real.epoll_pwait(epfd, evs, max, ms > INT_MAX ? INT_MAX : (int)ms, mask);
 }
 
-// fetch takes what is in the program's set in the kernel.
+// take takes events out of the program's set in the kernel.
+static int take(struct epset *e, int epfd, struct epoll_event *evs, int max, int64_t timeout, const sigset_t *mask)
+{
+	if (!oneshot_enter(e)) {
+		errno = EINTR;
+		return -1;
+	}
+	int n = native(epfd, evs, max, timeout, mask);
+	oneshot_leave(e);
+	return n;
+}
+
+// fetch takes what is there.
 static int fetch(struct epset *e, int epfd, struct epoll_event *evs, int max)
 {
 	for (;;) {
-		int n = real.epoll_pwait(epfd, evs, max, 0, NULL);
+		int n = take(e, epfd, evs, max, 0, NULL);
 		if (n <= 0 || !e->kicked || !epset_lock(e))
 			return n;
 		int kept = epset_unkick(e, evs, n);
@@ -186,7 +199,7 @@ static int ask(struct epset *e, int epfd, struct epoll_event *evs, int max, int6
 	struct perch *p = e->perch; // goes only with the set
 	if (e->poor && (timeout < 0 || timeout > POOR_NS))
 		timeout = POOR_NS;
-	int n = p ? native(p->epfd, got, 16, timeout, mask) : native(epfd, evs, max, timeout, mask);
+	int n = p ? native(p->epfd, got, 16, timeout, mask) : take(e, epfd, evs, max, timeout, mask);
 	if (n == 0 && !e->poor)
 		return 0;
 	if (n < 0 || !epset_lock(e))
@@ -354,7 +367,7 @@ static int wait_native(struct epset *e, int epfd, struct epoll_event *evs, int m
 	if (timeout == 0)
 		return fetch(e, epfd, evs, max);
 	atomic_fetch_add(&e->native, 1);
-	int n = e->nours > 0 ? AGAIN : native(epfd, evs, max, timeout, mask), saved = errno;
+	int n = e->nours > 0 ? AGAIN : take(e, epfd, evs, max, timeout, mask), saved = errno;
 	atomic_fetch_sub(&e->native, 1);
 	if (e->kicked && n >= 0 && epset_lock(e)) {
 		n = epset_unkick(e, evs, n);
@@ -391,8 +404,9 @@ int epset_wait(struct epset *e, int epfd, struct epoll_event *evs, int max, int6
 	for (;;) {
 		if (conn_attached)
 			engage_members(e);
-		int n = e->nours > 0 ? wait_ours(e, epfd, evs, max, timeout, mask)
-				     : wait_native(e, epfd, evs, max, timeout, mask);
+		int n = timeout != 0 && oneshot_held(e) ? AGAIN
+			: e->nours > 0		       ? wait_ours(e, epfd, evs, max, timeout, mask)
+						       : wait_native(e, epfd, evs, max, timeout, mask);
 		if (n == max && e->nours > 0)
 			epset_yield(e); // more may be ready than we take
 		if (n != AGAIN)

@@ -30,6 +30,7 @@
 #include "conn.h"
 #include "doorbell.h"
 #include "marks.h"
+#include "oneshot.h"
 #include "stream.h"
 
 static bool insert(struct epset *e, struct member *m)
@@ -77,11 +78,10 @@ static int always(void)
 	return fd;
 }
 
-// kick gets those out of the kernel that sleep in the program's own set.
-static void kick(struct epset *e)
+void member_kick(struct epset *e)
 {
 	struct epoll_event ev = {.events = EPOLLIN, .data.ptr = e};
-	if (e->kicked)
+	if (e->kicked || e->native == 0)
 		return;
 	e->kicked = true; // before anyone can see the event
 	if (real.epoll_ctl(e->epfd, EPOLL_CTL_ADD, always(), &ev) < 0)
@@ -113,8 +113,7 @@ void epset_wake(struct epset *e)
 // rouse: there is one more member that is ours, which nobody who sleeps knows of.
 static void rouse(struct epset *e)
 {
-	if (e->native > 0)
-		kick(e);
+	member_kick(e);
 	if (e->sleepers > 0)
 		epset_wake(e);
 }
@@ -277,6 +276,32 @@ HINT bool member_own(struct epset *e, struct member *m, bool from_kernel)
 	if (from_kernel)
 		real.epoll_ctl(e->epfd, EPOLL_CTL_DEL, m->fd, NULL);
 	rouse(e);
+	return true;
+}
+
+bool member_engage(struct epset *e, struct conn *c, enum reason *why)
+{
+	for (int i = 0; i < e->cap; i++) {
+		struct member *m = e->by_fd[i];
+		int unread = 0;
+		if (!m || m->c != c || m->ours)
+			continue;
+		if (e->shared) {
+			*why = REASON_NESTED;
+			return false;
+		}
+		if (m->events & EPOLLONESHOT) {
+			if (!oneshot_own(e, m, why))
+				return false;
+			continue;
+		}
+		if (m->events & EPOLLET && (real.ioctl(i, FIONREAD, &unread) < 0 || unread))
+			return false; // an edge for these bytes may be on its way
+		if (!member_own(e, m, true)) {
+			*why = REASON_MEMORY;
+			return false;
+		}
+	}
 	return true;
 }
 

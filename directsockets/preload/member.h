@@ -47,6 +47,10 @@ struct epset {
 	_Atomic int users;  // calls inside, and sets that have this one as a member
 	_Atomic int refs;   // descriptors
 	_Atomic int native; // calls that may sleep in the kernel on the program's own set
+	_Atomic int inside; // calls that may take events from there (oneshot.c)
+	_Atomic bool shut;  // which they must not now
+	_Atomic uint64_t hold; // until then they do not start, if there are any
+	int vain;              // times that was for nothing
 	int epfd;           // one of its descriptors
 
 	struct member *_Atomic *_Atomic by_fd; // never freed: looked into without the lock
@@ -93,6 +97,9 @@ bool member_revive(struct epset *e, struct member *m, const struct epoll_event *
 // member_own makes a member ours; its connection is engaged or being so, or it is
 // a set. from_kernel: the kernel's set has had it. False and errno: no room.
 bool member_own(struct epset *e, struct member *m, bool from_kernel);
+// member_engage makes those members of a set ours that are connection c, which is being
+// engaged. False: not now, or never if *why is set.
+bool member_engage(struct epset *e, struct conn *c, enum reason *why);
 // member_give gives it back to the kernel's set.
 void member_give(struct epset *e, struct member *m);
 
@@ -124,6 +131,9 @@ void epset_arm_by(struct epset *e, int n);
 
 // epset_wake lets one of those that sleep on the perch look again.
 void epset_wake(struct epset *e);
+
+// member_kick gets those out of the kernel that sleep in the program's own set.
+void member_kick(struct epset *e);
 
 // epset_unkick takes our own event out of what the kernel reported.
 int epset_unkick(struct epset *e, struct epoll_event *evs, int n);
