@@ -153,7 +153,7 @@ func zcopy(seed uint64) []string {
 // ZCP-1: the same with many bytes copied once; also while directions go to TCP and back,
 // when a connection goes back for good, and when a side is killed or stopped.
 func TestZCopy(t *testing.T) {
-	copiedOnce(t, 60, zcopy)
+	copiedOnce(t, 60, 10, zcopy)
 }
 
 // buffers lets writers have registered buffers, for all or for some of them.
@@ -163,16 +163,16 @@ func buffers(seed uint64) []string {
 
 // The same with registered buffers.
 func TestBuffers(t *testing.T) {
-	copiedOnce(t, 60, buffers)
+	copiedOnce(t, 60, 30, buffers) // not all memory is a buffer, and not all writes block
 }
 
-// copiedOnce runs seeds in all ways with settings by which readers copy much of what is written.
-func copiedOnce(t *testing.T, seeds uint64, settings func(seed uint64) []string) {
+// copiedOnce runs seeds in all ways with settings by which readers copy one byte in so many themselves, or more.
+func copiedOnce(t *testing.T, seeds, one uint64, settings func(seed uint64) []string) {
 	library, program := ds.Library(t), program(t)
 	var all, once atomic.Uint64
 	t.Cleanup(func() { // once all seeds are through
 		t.Logf("%d bytes by lanes, %d of them copied once", all.Load(), once.Load())
-		if once.Load() < all.Load()/10 {
+		if once.Load() < all.Load()/one {
 			t.Error("few bytes were copied once: this says little about it")
 		}
 	})
