@@ -121,7 +121,7 @@ func TestPostgresFromGo(t *testing.T) {
 		t.Skip("left to make test-all: PostgreSQL with its cluster takes a quarter of a minute")
 	}
 	root := debroot.Need(t, "postgresql", "golang-github-lib-pq-dev")
-	program := driver(t, root)
+	program := driver(t, root, "pqdriver", "github.com/lib/pq")
 	try := 0
 	compare(t, scenario{root: root, lanes: true, user: nobody, play: func(s *stage) string {
 		try++
@@ -140,33 +140,33 @@ func TestPostgresFromGo(t *testing.T) {
 	}})
 }
 
-// driver builds testdata/pqdriver with the sources of Debian's lib/pq, without a module
-// of ours that knows of them.
-func driver(t *testing.T, root *debroot.Root) []byte {
+// driver builds a program of testdata with the sources of Debian's package of a driver, without
+// a module of ours that knows of them.
+func driver(t *testing.T, root *debroot.Root, name, driver string) []byte {
 	t.Helper()
 	dir := t.TempDir()
-	sources := filepath.Join(dir, "pq")
-	if text, err := root.Command(t.Context(), "cp", "-r", "/usr/share/gocode/src/github.com/lib/pq", sources).CombinedOutput(); err != nil {
+	sources := filepath.Join(dir, "driver")
+	if text, err := root.Command(t.Context(), "cp", "-r", "/usr/share/gocode/src/"+driver, sources).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, text)
 	}
 	module, err := exec.Command("go", "env", "GOMOD").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"go.mod", "go.sum"} {
-		text, err := os.ReadFile(filepath.Join(filepath.Dir(strings.TrimSpace(string(module))), name))
+	for _, file := range []string{"go.mod", "go.sum"} {
+		text, err := os.ReadFile(filepath.Join(filepath.Dir(strings.TrimSpace(string(module))), file))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if name == "go.mod" {
-			text = fmt.Appendf(text, "\nrequire github.com/lib/pq v0.0.0\nreplace github.com/lib/pq => %s\n", sources)
+		if file == "go.mod" {
+			text = fmt.Appendf(text, "\nrequire %[1]s v0.0.0\nreplace %[1]s => %[2]s\n", driver, sources)
 		}
-		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, file), text, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	binary := filepath.Join(dir, "pqdriver")
-	build := exec.Command("go", "build", "-modfile="+filepath.Join(dir, "go.mod"), "-mod=mod", "-o", binary, "./testdata/pqdriver")
+	binary := filepath.Join(dir, name)
+	build := exec.Command("go", "build", "-modfile="+filepath.Join(dir, "go.mod"), "-mod=mod", "-o", binary, "./testdata/"+name)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOPROXY=off")
 	if text, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v\n%s", build.Args, err, text)

@@ -19,6 +19,27 @@ import (
 	"exnet/test/ds"
 )
 
+// A Go program with redigo and its pool, over package directsockets.
+func TestRedisFromGo(t *testing.T) {
+	root := debroot.Need(t, "redis-server", "golang-github-gomodule-redigo-dev")
+	program := driver(t, root, "redisdriver", "github.com/gomodule/redigo")
+	compare(t, scenario{root: root, lanes: true, play: func(s *stage) string {
+		port := freePort()
+		s.serve(port, "redis-server", "--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--save", "", "--dir", s.dir)
+		mine := filepath.Join(s.dir, "redisdriver")
+		if err := os.WriteFile(mine, program, 0o755); err != nil {
+			s.Fatal(err)
+		}
+		command := []string{mine, strconv.Itoa(port)}
+		if len(s.client) == 0 {
+			command = append([]string{"env", "EXN_DS=off"}, command...)
+		}
+		var out bytes.Buffer
+		s.pipe(nil, &out, command[0], command[1:]...)
+		return out.String()
+	}})
+}
+
 // Redis with the clients of redis-benchmark, and what redis-cli then finds.
 func TestRedis(t *testing.T) {
 	root := debroot.Need(t, "redis-server", "redis-tools")

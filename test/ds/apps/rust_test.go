@@ -87,5 +87,7 @@ func TestRust(t *testing.T) {
 	t.Run("tokio", func(t *testing.T) {
 		compare(t, scenario{root: root, lanes: true, play: talk(tokio, tokio)})
 	})
-	t.Run("smol", func(t *testing.T) { compare(t, scenario{root: root, lanes: true, play: talk([]string{"tokio", "smol"}, smol)}) })
+	t.Run("smol", func(t *testing.T) {
+		compare(t, scenario{root: root, lanes: true, play: talk([]string{"tokio", "smol"}, smol)})
+	})
 }
