@@ -116,10 +116,13 @@ func (*breakdownCommand) Help() string {
 
 // Run measures and prints.
 func (c *breakdownCommand) Run(in *invocation) error {
+	paths := c.Path
+	c.Path = nil // some of them only a breakdown has, which checks them
 	p, err := c.plan(&c.measuring, false)
 	if err != nil {
 		return usageError{err}
 	}
+	p.Paths = paths
 	b := comparison.Breakdown{Plan: p, Perf: c.Perf}
 	if err := b.Check(); err != nil {
 		return usageError{err}

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -100,6 +101,28 @@ func TestInterruptedReportIsMarked(t *testing.T) {
 	for _, pid := range pumps {
 		if _, err := os.Stat("/proc/" + pid); err == nil {
 			t.Errorf("process %s is left behind", pid)
+		}
+	}
+}
+
+// A lane is a path of breakdown only.
+func TestBreakdownCommand(t *testing.T) {
+	needTwoCPUs(t)
+	cmd, stdout, stderr, _ := program(t, "breakdown", "--quick", "--runs", "1", "--path", "lane", "--json")
+	withPrograms(t, cmd)
+	cmd.Run() // the exit code is looked at
+	if code := cmd.ProcessState.ExitCode(); code != exitOK {
+		t.Fatalf("exit code %d: %s", code, stderr)
+	}
+	if r := parsed(t, stdout.Bytes()); !slices.ContainsFunc(r.Rows, func(row report.Row) bool { return row.Test == "lane-sum" && row.Path == "lane" && row.Value > 0 }) {
+		t.Errorf("%+v", r.Rows)
+	}
+	for _, args := range [][]string{{"breakdown", "--path", "pasta"}, {"--path", "lane"}} {
+		cmd, _, stderr, _ := program(t, args...)
+		withPrograms(t, cmd)
+		cmd.Run() // as above
+		if code := cmd.ProcessState.ExitCode(); code != exitUsage || !strings.Contains(stderr.String(), args[len(args)-1]) {
+			t.Errorf("%v: exit code %d: %s", args, code, stderr)
 		}
 	}
 }
