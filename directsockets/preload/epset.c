@@ -123,6 +123,7 @@ void epset_new(int fd)
 		e->epfd = fd;
 		e->poor = e->inherited = e->shared = e->kicked = false;
 		e->sleepers = e->deleted = e->inside = e->vain = 0;
+		e->hold = 0;
 		e->start = 0;
 		e->last = NULL;
 		e->refs = 1;

@@ -165,7 +165,8 @@ static int native(int epfd, struct epoll_event *evs, int max, int64_t timeout, c
 	return real.epoll_pwait(epfd, evs, max, ms > INT_MAX ? INT_MAX : (int)ms, mask);
 }
 
-// take takes events out of the program's set in the kernel.
+// take takes events out of the program's set in the kernel. AGAIN: only what got us out
+// of there.
 static int take(struct epset *e, int epfd, struct epoll_event *evs, int max, int64_t timeout, const sigset_t *mask)
 {
 	if (!oneshot_enter(e)) {
@@ -174,21 +175,22 @@ static int take(struct epset *e, int epfd, struct epoll_event *evs, int max, int
 	}
 	int n = native(epfd, evs, max, timeout, mask);
 	oneshot_leave(e);
-	return n;
+	// It may be among the events of a thread that has not looked at them when all are
+	// out and it is taken away: so it is looked for ever after.
+	int kept = n > 0 && e->kicked_ns ? epset_without_kick(e, evs, n) : n;
+	return n > 0 && kept == 0 ? AGAIN : kept;
 }
 
 // fetch takes what is there.
 static int fetch(struct epset *e, int epfd, struct epoll_event *evs, int max)
 {
-	for (;;) {
-		int n = take(e, epfd, evs, max, 0, NULL);
-		if (n <= 0 || !e->kicked || !epset_lock(e))
-			return n;
-		int kept = epset_unkick(e, evs, n);
-		epset_unlock(e);
-		if (kept > 0 || n < max)
-			return kept;
+	enum { TRIES = 8 };
+	int n = AGAIN;
+	for (int tries = 0; n == AGAIN && tries < TRIES; tries++) { // with max = 1 something else may be ready
+		n = take(e, epfd, evs, max, 0, NULL);
+		epset_unkick(e);
 	}
+	return n == AGAIN ? 0 : n;
 }
 
 // ask sleeps on the perch, or only asks it. It returns the events of the
@@ -367,14 +369,9 @@ static int wait_native(struct epset *e, int epfd, struct epoll_event *evs, int m
 	if (timeout == 0)
 		return fetch(e, epfd, evs, max);
 	atomic_fetch_add(&e->native, 1);
-	int n = e->nours > 0 ? AGAIN : take(e, epfd, evs, max, timeout, mask), saved = errno;
+	int n = e->nours > 0 ? AGAIN : take(e, epfd, evs, max, timeout, mask);
 	atomic_fetch_sub(&e->native, 1);
-	if (e->kicked && n >= 0 && epset_lock(e)) {
-		n = epset_unkick(e, evs, n);
-		epset_unlock(e);
-		n = n ? n : AGAIN;
-	}
-	errno = saved;
+	epset_unkick(e);
 	return n;
 }
 
@@ -384,6 +381,8 @@ static void engage_members(struct epset *e)
 		struct conn *c = files_conn(i);
 		if (!c || c->state != CONN_ATTACHED || !(c = conn_get(i)))
 			continue;
+		if (e->hold)
+			c->due = c->calls; // they wait for this
 		if (c->state == CONN_ATTACHED)
 			conn_try_engage(c, i);
 		conn_put(c);

@@ -26,6 +26,7 @@
 #include <sys/ioctl.h>
 
 #include "channel.h"
+#include "clock.h"
 #include "config.h"
 #include "conn.h"
 #include "doorbell.h"
@@ -83,22 +84,32 @@ void member_kick(struct epset *e)
 	struct epoll_event ev = {.events = EPOLLIN, .data.ptr = e};
 	if (e->kicked || e->native == 0)
 		return;
+	e->kicked_ns = clock_ns();
 	e->kicked = true; // before anyone can see the event
 	if (real.epoll_ctl(e->epfd, EPOLL_CTL_ADD, always(), &ev) < 0)
 		e->kicked = false;
 }
 
-int epset_unkick(struct epset *e, struct epoll_event *evs, int n)
+int epset_without_kick(const struct epset *e, struct epoll_event *evs, int n)
 {
 	int kept = 0;
 	for (int i = 0; i < n; i++)
 		if (evs[i].data.ptr != e)
 			evs[kept++] = evs[i];
-	if (atomic_load(&e->native) == 0 && e->kicked) {
+	return kept;
+}
+
+void epset_unkick(struct epset *e)
+{
+	int saved = errno;
+	if (!e->kicked || e->native > 0 || !epset_lock(e))
+		return;
+	if (e->kicked && atomic_load(&e->native) == 0) {
 		real.epoll_ctl(e->epfd, EPOLL_CTL_DEL, always(), NULL);
 		e->kicked = false;
 	}
-	return n < 0 ? n : kept;
+	epset_unlock(e);
+	errno = saved;
 }
 
 void epset_wake(struct epset *e)

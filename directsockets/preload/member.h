@@ -50,7 +50,7 @@ struct epset {
 	_Atomic int inside; // calls that may take events from there (oneshot.c)
 	_Atomic bool shut;  // which they must not now
 	_Atomic uint64_t hold; // until then they do not start, if there are any
-	int vain;              // times that was for nothing
+	_Atomic int vain;      // times that was for nothing
 	int epfd;           // one of its descriptors
 
 	struct member *_Atomic *_Atomic by_fd; // never freed: looked into without the lock
@@ -69,6 +69,7 @@ struct epset {
 	_Atomic bool poor;           // the perch cannot tell everything: look each millisecond
 	int sleepers;        // calls asleep on the perch, or on one that watches it
 	_Atomic bool kicked; // those that sleep natively are being woken
+	_Atomic uint64_t kicked_ns; // when that began last; 0: never
 
 	_Atomic bool inherited;             // by fork, and not used since: uses are not counted
 	bool shared;                // with the parent
@@ -135,7 +136,9 @@ void epset_wake(struct epset *e);
 // member_kick gets those out of the kernel that sleep in the program's own set.
 void member_kick(struct epset *e);
 
-// epset_unkick takes our own event out of what the kernel reported.
-int epset_unkick(struct epset *e, struct epoll_event *evs, int n);
+// epset_without_kick takes our own event out of what the kernel reported. Without the
+// lock: epset_unkick takes it out of the kernel when all who slept there are out.
+int epset_without_kick(const struct epset *e, struct epoll_event *evs, int n);
+void epset_unkick(struct epset *e);
 
 #endif

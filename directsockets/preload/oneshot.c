@@ -28,8 +28,10 @@
 // that waits engage when that comes back. Of several there is always one asleep: so they are
 // kicked (member.c), and held up before they go in again, until the last is out and one
 // of them has engaged. It takes some ten microseconds; who is not out within HOLD_NS was
-// perhaps cancelled inside, or is stopped. After VAIN times in a row nobody is held up any more,
-// and connections stay on TCP unless the set happens to be empty.
+// perhaps cancelled inside, or finds no CPU. After VAIN times in a row nobody is held up any
+// more, and connections stay on TCP unless the set happens to be empty. Who is kicked in
+// vain must not go in again before all are out either: it would come back at once, and so
+// would the others, none ever finding itself the last.
 //
 // An armed edge-triggered member is due whenever it is ready: it was not ready when it
 // was armed, or the event from then is still to come. So it becomes ours as after MOD.
@@ -45,7 +47,7 @@
 
 #include "clock.h"
 
-#define HOLD_NS 10000000
+#define HOLD_NS 20000000
 #define NAP_NS 20000
 #define VAIN 3
 
@@ -70,8 +72,14 @@ void oneshot_leave(struct epset *e) { atomic_fetch_sub(&e->inside, 1); }
 bool oneshot_held(struct epset *e)
 {
 	static const struct timespec nap = {0, NAP_NS};
-	uint64_t until = e->hold;
-	if (until == 0 || clock_ns() >= until)
+	bool leaving = e->kicked && e->native > 0 && e->nours == 0;
+	uint64_t until = e->hold, now;
+	if (until == 0 && !leaving)
+		return false;
+	now = clock_ns();
+	if (now >= until && atomic_compare_exchange_strong(&e->hold, &until, 0) && until && e->inside > 0)
+		e->vain++;
+	if (now >= until && (!leaving || now - e->kicked_ns > HOLD_NS))
 		return false;
 	if (e->inside > 0)
 		real.ppoll(NULL, 0, &nap, NULL);
@@ -91,16 +99,12 @@ static bool shut(struct epset *e, enum reason *why)
 		return true;
 	}
 	atomic_store(&e->shut, false);
-	uint64_t now = clock_ns();
-	if (e->vain < VAIN && e->hold == 0) {
-		e->hold = now + HOLD_NS;
-		member_kick(e);
-	} else if (e->vain < VAIN && now >= e->hold) {
-		e->hold = 0;
-		e->vain++;
-	}
-	if (e->vain >= VAIN)
+	if (e->vain >= VAIN) {
 		*why = REASON_NESTED;
+	} else if (e->hold == 0) {
+		e->hold = clock_ns() + HOLD_NS;
+		member_kick(e);
+	}
 	return false;
 }
 
@@ -149,10 +153,8 @@ static int fired(const struct epset *e, const struct member *m)
 bool oneshot_own(struct epset *e, struct member *m, enum reason *why)
 {
 	const struct epoll_event ev = {m->events, m->data};
-	if (!shut(e, why)) {
-		m->c->due = m->c->calls; // the next call tries again
+	if (!shut(e, why))
 		return false;
-	}
 	int is = fired(e, m);
 	if (is < 0 || !member_own(e, m, true)) {
 		*why = is < 0 ? REASON_NESTED : REASON_MEMORY;
