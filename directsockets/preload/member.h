@@ -47,10 +47,6 @@ struct epset {
 	_Atomic int users;  // calls inside, and sets that have this one as a member
 	_Atomic int refs;   // descriptors
 	_Atomic int native; // calls that may sleep in the kernel on the program's own set
-	_Atomic int inside; // calls that may take events from there (oneshot.c)
-	_Atomic bool shut;  // which they must not now
-	_Atomic uint64_t hold; // until then they do not start, if there are any
-	_Atomic int vain;      // times that was for nothing
 	int epfd;           // one of its descriptors
 
 	struct member *_Atomic *_Atomic by_fd; // never freed: looked into without the lock
@@ -69,7 +65,6 @@ struct epset {
 	_Atomic bool poor;           // the perch cannot tell everything: look each millisecond
 	int sleepers;        // calls asleep on the perch, or on one that watches it
 	_Atomic bool kicked; // those that sleep natively are being woken
-	_Atomic uint64_t kicked_ns; // when that began last; 0: never
 
 	_Atomic bool inherited;             // by fork, and not used since: uses are not counted
 	bool shared;                // with the parent
@@ -79,6 +74,12 @@ struct epset {
 	_Atomic uint64_t kernel_ns; // when the kernel was asked last
 	struct spin spin;
 	struct conn *last; // which of ours was reported last
+
+	_Atomic int inside; // calls that may take events from there (oneshot.c)
+	_Atomic bool shut;  // they must not now
+	_Atomic uint64_t hold; // until then they do not start, if there are any
+	_Atomic int vain;      // times that was for nothing
+	_Atomic uint64_t kicked_ns; // when kicked was set last; 0: never
 };
 
 // False: this thread holds the lock already (a signal handler inside a call).
