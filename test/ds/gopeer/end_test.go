@@ -29,7 +29,7 @@ const role = "GOPEER_ROLE"
 var lends = os.Getenv("GOPEER_LENDS") != ""
 
 func TestMain(m *testing.M) {
-	play := map[string]func([]string) error{"oracle": oracle, "victim": victim, "crowd": crowd}[os.Getenv(role)]
+	play := map[string]func([]string) error{"oracle": oracle, "victim": victim, "crowd": crowd, "play": play}[os.Getenv(role)]
 	if play != nil {
 		if err := play(os.Args[1:]); err != nil {
 			fmt.Fprintln(os.Stderr, "go end:", err)

@@ -1,0 +1,130 @@
+package gopeer_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"exnet/directsockets/status"
+	"exnet/test/ds"
+	"exnet/test/ds/script"
+)
+
+var background = context.Background()
+
+// mixed are the scripts by hand of test/ds/script in which a Go program can play some ends, for
+// each such set of ends, and for all calls of f.
+func mixed(t *testing.T, f func(t *testing.T, s script.Script, golang []script.End)) (n int) {
+	files, err := filepath.Glob("../script/testdata/*.script")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	for _, v := range []script.Variant{{Family: "4", Warm: true}, {Family: "6", Warm: true}, {Family: "4"}, {Family: "m", Warm: true}} {
+		if testing.Short() && v != (script.Variant{Family: "4", Warm: true}) {
+			continue
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			scripts, err := script.Parse(string(text), v)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range scripts {
+				for _, ends := range [][]script.End{{script.A}, {script.B}, {script.A, script.B}} {
+					if !slices.ContainsFunc(s.Steps, func(step script.Step) bool { return slices.Contains(ends, step.End) && !plays(step) }) &&
+						!slices.ContainsFunc(s.Steps, func(step script.Step) bool { return step.End < script.A }) {
+						n++
+						name := v.String() + "/" + strings.TrimSuffix(filepath.Base(file), ".script") + "/" + s.Name + "/"
+						for _, end := range ends {
+							name += string(end)
+						}
+						t.Run(name, func(t *testing.T) { f(t, longer(s), ends) })
+					}
+				}
+			}
+		}
+	}
+	return n
+}
+
+// longer has both ends exchange messages until a Go end has taken a lane, too.
+func longer(s script.Script) script.Script {
+	s.Steps = slices.Clone(s.Steps)
+	for i, step := range s.Steps {
+		if w := step.Words; w[0] == "ping" || w[0] == "pong" {
+			s.Steps[i].Words = []string{w[0], w[1], "1000", w[3]}
+		}
+	}
+	return s
+}
+
+// DSS-1: programs of which one or both are in Go see the same by package directsockets and the
+// library as by package net and TCP: values, errors, bytes and the order of all that.
+func TestLikeTCP(t *testing.T) {
+	library := ds.Library(t)
+	player := ds.Build(t, "player", nil, "player.c", "calls.c", "sockets.c", "bytes.c", "ready.c", "processes.c", "ring.c")
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lanes atomic.Int64
+	n := mixed(t, func(t *testing.T, s script.Script, golang []script.End) {
+		t.Parallel()
+		stage := script.Stage{Player: player, PlayerOf: map[script.End]string{}, EnvOf: map[script.End][]string{}, Env: []string{role + "=play"}}
+		for _, end := range golang {
+			stage.PlayerOf[end] = self
+			stage.EnvOf[end] = []string{withNet + "=yes"}
+		}
+		var want, got script.Log
+		tcp := func() {
+			if want, err = script.Play(stage, s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		tcp()
+		if strings.Contains(want.String(), "HUNG") {
+			t.Fatalf("hangs by TCP:\n%s", want)
+		}
+		direct := stage
+		direct.Env = append(ds.Preload(library, ds.Fabric(t), "EXN_DS_CALLS=2"), stage.Env...)
+		direct.EnvOf = map[script.End][]string{}
+		for _, end := range golang {
+			direct.EnvOf[end] = []string{"LD_PRELOAD="}
+		}
+		direct.Before = func(pids map[script.End]int) {
+			for _, pid := range pids {
+				if all, found := status.Of(pid); found {
+					for _, p := range all.Sockets {
+						if p.VELO.Read+p.VELO.Written+p.RMA.Read+p.RMA.Written > 0 {
+							lanes.Add(1)
+						}
+					}
+				}
+			}
+		}
+		const tries = 3 // TCP may do something later on a busy machine
+		for range tries {
+			if got, err = script.Play(direct, s); err != nil {
+				t.Fatal(err)
+			}
+			if script.Diff(want, got) == "" {
+				return
+			}
+			tcp()
+		}
+		t.Errorf("differs from TCP:\n%s", script.Diff(want, got))
+	})
+	t.Cleanup(func() {
+		t.Logf("%d plays, %d ends on lanes when they were over", n, lanes.Load())
+		if int(lanes.Load()) < n/2 {
+			t.Error("too few lanes: this says little about them")
+		}
+	})
+}
