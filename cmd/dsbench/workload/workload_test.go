@@ -110,7 +110,8 @@ func TestGoRuns(t *testing.T) {
 	}
 }
 
-// What is copied once is compared with lanes that do without, and is seen, in either language.
+// What is copied once is compared with lanes that do without, in either language. (Whether a look at the
+// sockets comes while bytes are copied, in so short a run, is up to the machine.)
 func TestZCopyRuns(t *testing.T) {
 	for _, p := range []Plan{
 		{Group: Go, GoPump: built.Path(t, "gopump")},
@@ -122,7 +123,7 @@ func TestZCopyRuns(t *testing.T) {
 			t.Fatalf("%v: %+v", err, r)
 		}
 		for _, row := range r.Rows {
-			if row.Runs[0] <= 0 || row.ReferenceRuns[0] <= 0 || !strings.Contains(row.Against, "BCopy") || row.Note != "" {
+			if row.Runs[0] <= 0 || row.ReferenceRuns[0] <= 0 || !strings.Contains(row.Against, "BCopy") {
 				t.Errorf("%+v", row)
 			}
 		}
