@@ -40,21 +40,24 @@ func (c *connect) Run(n int) (sample measure.Sample, err error) {
 		return sample, err
 	}
 	defer unix.Close(lasting)
+	return each(c.params, n, c.round)
+}
+
+// each makes rounds for n milliseconds, or as many as there may be, and times those that count.
+func each(p measure.Params, n int, round func(number uint64) error) (sample measure.Sample, err error) {
 	sample.Times = new(measure.Histogram)
-	length := time.Duration(n) * time.Millisecond
-	begin := time.Now().Add(c.warmUp(length))
-	end := begin.Add(length)
+	begin, end := span(p, n)
 	var since time.Time
 	for number := uint64(0); ; number++ {
 		start := time.Now()
-		if start.After(end) || c.params.Limit > 0 && sample.Times.Count() >= uint64(c.params.Limit) {
+		if start.After(end) || p.Limit > 0 && sample.Times.Count() >= uint64(p.Limit) {
 			sample.Rate = perSecond(int64(sample.Times.Count()), start.Sub(since))
 			return sample, nil
 		}
 		if since.IsZero() && !start.Before(begin) {
 			since = start
 		}
-		if err := c.round(number); err != nil {
+		if err := round(number); err != nil {
 			return sample, err
 		}
 		if !since.IsZero() {

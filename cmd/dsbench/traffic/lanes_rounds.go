@@ -94,25 +94,7 @@ func (c *laneConnect) Run(n int) (measure.Sample, error) {
 		if c.role == measure.Follow {
 			return sample, c.serve(lasting)
 		}
-		sample.Times = new(measure.Histogram)
-		begin, end := span(c.params, n)
-		var since time.Time
-		for number := uint64(0); ; number++ {
-			start := time.Now()
-			if start.After(end) || c.params.Limit > 0 && sample.Times.Count() >= uint64(c.params.Limit) {
-				sample.Rate = perSecond(int64(sample.Times.Count()), start.Sub(since))
-				return sample, nil
-			}
-			if since.IsZero() && !start.Before(begin) {
-				since = start
-			}
-			if err := c.round(number); err != nil {
-				return sample, err
-			}
-			if !since.IsZero() {
-				sample.Times.Add(int64(time.Since(start)))
-			}
-		}
+		return each(c.params, n, c.round)
 	})
 }
 
