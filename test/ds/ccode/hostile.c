@@ -284,7 +284,8 @@ static void *serve(void *arg)
 			epoll_wait(set, &ev, 1, -1);
 			close(set);
 		}
-		while ((kind == 'r' || kind == 'e') && recv(fd, b, 1, 0) > 0)
+		// A forged advert may be of all windows, 256 MiB, which is too much byte by byte.
+		for (int i = 0; (kind == 'r' || kind == 'e') && recv(fd, b, i < 10000 ? 1 : 1 << 16, 0) > 0; i++)
 			;
 		while (kind == 'p' && recv(fd, b, 1 << 16, MSG_PEEK) > 0 && recv(fd, b, 1 << 16, 0) > 0)
 			;
