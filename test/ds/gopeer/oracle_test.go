@@ -44,6 +44,9 @@ type language struct {
 	ns   *netns.NetNS // nil: that of the tests
 }
 
+// noLinger has the race detector not wait for a second when a program ends.
+const noLinger = "GORACE=atexit_sleep_ms=10"
+
 // golang is the Go end, c the C end under a library, poll the same without
 // blocking calls, plain a C end without the library.
 func golang(t testing.TB, env ...string) language {
@@ -53,8 +56,7 @@ func golang(t testing.TB, env ...string) language {
 	}
 	return language{name: "go", cmd: func(ctx context.Context, args ...string) *exec.Cmd {
 		cmd := exec.CommandContext(ctx, self, args...)
-		cmd.Env = append(append(os.Environ(), env...), role+"=oracle", "LD_PRELOAD=",
-			"GORACE=atexit_sleep_ms=10") // where it watches it would be a second
+		cmd.Env = append(append(os.Environ(), env...), role+"=oracle", "LD_PRELOAD=", noLinger)
 		return cmd
 	}}
 }
