@@ -128,6 +128,9 @@ func (s *Session) set(name, value string) error {
 // Start begins to note.
 func (s *Session) Start() error { return s.set("tracing_on", "1") }
 
+// ErrCrowded is of a session that lost events to those of others.
+var ErrCrowded = errors.New("the machine is busy with other things")
+
 // Stop ends it, gives each line of what was noted, oldest first, and forgets it.
 func (s *Session) Stop(each func(line string)) error {
 	if err := s.set("tracing_on", "0"); err != nil {
@@ -145,7 +148,7 @@ func (s *Session) Stop(each func(line string)) error {
 		if counts, found := strings.CutPrefix(line, "# entries-in-buffer/entries-written: "); found {
 			counts, _, _ = strings.Cut(counts, " ")
 			if kept, written, _ := strings.Cut(counts, "/"); kept != written {
-				return fmt.Errorf("only %s of %s events had room: the machine is busy with other things", kept, written)
+				return fmt.Errorf("only %s of %s events had room: %w", kept, written, ErrCrowded)
 			}
 		}
 		if !strings.HasPrefix(line, "#") {

@@ -72,6 +72,21 @@ func (f flow) fill(b []byte, at uint64) {
 	}
 }
 
+// whence says where bytes that are wrong at an offset belong, which tells what went wrong.
+func (f flow) whence(b []byte, at uint64) string {
+	const near, enough = 1 << 20, 16
+	if len(b) < enough {
+		return fmt.Sprintf("%x", b)
+	}
+	from := at - min(at, near)
+	around := make([]byte, 2*near)
+	f.fill(around, from)
+	if i := bytes.Index(around, b[:enough]); i >= 0 {
+		return fmt.Sprintf("it belongs at %d", from+uint64(i))
+	}
+	return fmt.Sprintf("%x is not near there", b[:enough])
+}
+
 const most = 70000
 
 func size(r *rand.Rand) int { return 1 + r.IntN([]int{16, 200, 600, 5000, 70000, 500}[r.IntN(6)]) }
@@ -261,7 +276,7 @@ func read(c net.Conn, f flow) (at uint64, how string, err error) {
 		f.fill(want[:n], at)
 		for i := 0; i < n && !bytes.Equal(b[:n], want[:n]); i++ {
 			if b[i] != want[i] {
-				return at, "", fmt.Errorf("byte %d of %d is %d instead of %d", at+uint64(i), f.total(), b[i], want[i])
+				return at, "", fmt.Errorf("byte %d of %d is %d instead of %d: %s; read %d bytes from %d on", at+uint64(i), f.total(), b[i], want[i], f.whence(b[i:n], at+uint64(i)), n, at)
 			}
 		}
 		at += uint64(n)
