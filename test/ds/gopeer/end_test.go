@@ -48,10 +48,10 @@ func mix(x uint64) uint64 {
 }
 
 // A flow is a direction of a connection; side 0 is the client. As in oracle.c.
-type flow struct{ key uint64 }
+type flow struct{ seed, key uint64 }
 
 func flowOf(seed uint64, conn, side int) flow {
-	return flow{mix(seed*1000 + uint64(conn)*2 + uint64(side))}
+	return flow{seed, mix(seed*1000 + uint64(conn)*2 + uint64(side))}
 }
 
 func (f flow) total() uint64 {
@@ -72,19 +72,24 @@ func (f flow) fill(b []byte, at uint64) {
 	}
 }
 
-// whence says where bytes that are wrong at an offset belong, which tells what went wrong.
-func (f flow) whence(b []byte, at uint64) string {
-	const near, enough = 1 << 20, 16
+// whence says where bytes belong that are wrong at an offset, here or in another flow of
+// the seed, which tells what went wrong.
+func whence(seed uint64, b []byte) string {
+	const enough = 16
 	if len(b) < enough {
 		return fmt.Sprintf("%x", b)
 	}
-	from := at - min(at, near)
-	around := make([]byte, 2*near)
-	f.fill(around, from)
-	if i := bytes.Index(around, b[:enough]); i >= 0 {
-		return fmt.Sprintf("it belongs at %d", from+uint64(i))
+	for conn := range 4 {
+		for side := range 2 {
+			f := flowOf(seed, conn, side)
+			all := make([]byte, f.total())
+			f.fill(all, 0)
+			if i := bytes.Index(all, b[:enough]); i >= 0 {
+				return fmt.Sprintf("it is byte %d of connection %d of side %d", i, conn, side)
+			}
+		}
 	}
-	return fmt.Sprintf("%x is not near there", b[:enough])
+	return fmt.Sprintf("%x is nowhere", b[:enough])
 }
 
 const most = 70000
@@ -276,7 +281,7 @@ func read(c net.Conn, f flow) (at uint64, how string, err error) {
 		f.fill(want[:n], at)
 		for i := 0; i < n && !bytes.Equal(b[:n], want[:n]); i++ {
 			if b[i] != want[i] {
-				return at, "", fmt.Errorf("byte %d of %d is %d instead of %d: %s; read %d bytes from %d on", at+uint64(i), f.total(), b[i], want[i], f.whence(b[i:n], at+uint64(i)), n, at)
+				return at, "", fmt.Errorf("byte %d of %d is %d instead of %d: %s; read %d bytes from %d on", at+uint64(i), f.total(), b[i], want[i], whence(f.seed, b[i:n]), n, at)
 			}
 		}
 		at += uint64(n)
