@@ -40,7 +40,7 @@ func (*clientCommand) Help() string {
 	return "Without --rr, --crr or --udp it measures TCP streams. It is to dsbench server what iperf3 -c is to iperf3 -s: both use plain sockets of the kernel, so that any two hosts and " +
 		"any interface can be measured. With --ds both use package directsockets: a busy connection leaves TCP for shared memory, if server and client are on one host and in one fabric " +
 		"directory. The report says how many did, which bytes went which way, and why the others stayed, of which standard error warns; if all did, its path is " + onTCP + ". Connections of --crr are too short to leave TCP. What is measured goes to a port that the " +
-		"server chooses, see its --data.\n\n" + exitHelp
+		"server chooses, see its --data. A run beside which the processor of either side is slower than it can be is noisy: it is made once more, and marked if that is noisy, too. More --runs give a median and a spread.\n\n" + exitHelp
 }
 
 // fabricFlag is that of commands whose connections may be those of EXT-DS.
@@ -244,9 +244,12 @@ func (s *session) measure(ctx context.Context, progress *report.Progress) error 
 	var times measure.Histogram
 	for range s.Runs {
 		progress.Doing(s.row.Test + " to " + s.Host)
-		result, err := entry.Run(ctx, int(s.length().Milliseconds()))
+		result, err := quietly(func() (measure.Result, error) { return entry.Run(ctx, int(s.length().Milliseconds())) })
 		if err != nil {
 			return err
+		}
+		if result.Noisy() {
+			s.row.Disturbed++
 		}
 		s.row.Runs = append(s.row.Runs, s.value(result))
 		if t := result.Lead.Times; t != nil && s.RR {
@@ -272,6 +275,15 @@ func (s *session) measure(ctx context.Context, progress *report.Progress) error 
 		progress.Done(s.Takes() / time.Duration(s.Runs))
 	}
 	return nil
+}
+
+// quietly makes a run, and once more if it was noisy.
+func quietly(run func() (measure.Result, error)) (measure.Result, error) {
+	r, err := run()
+	if err == nil && r.Noisy() {
+		r, err = run()
+	}
+	return r, err
 }
 
 // note is what else there is to know of a run.

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"exnet/cmd/dsbench/measure"
 	"exnet/cmd/dsbench/report"
 )
 
@@ -335,5 +336,25 @@ func TestServerOnce(t *testing.T) {
 	}
 	if err := cmd.Wait(); err != nil && !errors.As(err, new(*exec.ExitError)) {
 		t.Errorf("it does not end: %v", err)
+	}
+}
+
+// A noisy run is made once more, and no more than that.
+func TestNoisyRunIsRepeated(t *testing.T) {
+	noisy := measure.Result{Follow: measure.Sample{Slower: 1}}
+	for _, c := range []struct {
+		runs  []measure.Result
+		made  int
+		noisy bool
+	}{
+		{[]measure.Result{{N: 1}}, 1, false},
+		{[]measure.Result{noisy, {N: 2}}, 2, false},
+		{[]measure.Result{noisy, noisy, {N: 3}}, 2, true},
+	} {
+		made := 0
+		got, err := quietly(func() (measure.Result, error) { made++; return c.runs[made-1], nil })
+		if err != nil || made != c.made || got.Noisy() != c.noisy || got.N != c.runs[made-1].N {
+			t.Errorf("%v: %d made, %+v, %v", c.runs, made, got, err)
+		}
 	}
 }

@@ -159,7 +159,9 @@ func lastOf(t *testing.T, name string) (found load) {
 // memory are those of the connections.
 func TestCrowd(t *testing.T) {
 	p := quick(t)
-	run := func(name string, library bool) outcome {
+	crowd := lastOf(t, "many")
+	crowd.streams = 1000
+	run := func(library bool) outcome {
 		t.Helper()
 		var c carrier = &pumped{plan: p, address: loopback}
 		if library {
@@ -170,20 +172,19 @@ func TestCrowd(t *testing.T) {
 			}
 		}
 		defer c.Close()
-		o, _, err := c.run(t.Context(), lastOf(t, name), message)
+		o, _, err := c.run(t.Context(), crowd, message)
 		if err != nil {
-			t.Fatalf("%s: %v", name, err)
+			t.Fatal(err)
 		}
 		return o
 	}
-	many, idle := run("many", false), run("idle", false)
-	if busy := float64(many.CPU) / float64(many.length); many.Bytes == 0 || busy < 0.1 || idle.CPU > many.CPU {
-		t.Errorf("many: %d bytes, %.2f CPUs; idle uses %v, busy %v", many.Bytes, busy, idle.CPU, many.CPU)
+	plain, lanes := run(false), run(true)
+	if busy := float64(plain.CPU) / float64(plain.length); plain.Bytes == 0 || busy < 0.1 || plain.crowd.idle > plain.CPU {
+		t.Errorf("many: %d bytes, %.2f CPUs; idle they use %v, busy %v", plain.Bytes, busy, plain.crowd.idle, plain.CPU)
 	}
 	const slots = 2 * 64 * 128 // of a lane, both ways: they were written once
-	connections := int64(lastOf(t, "idle").streams)
-	if lanes := run("idle", true); lanes.memory-idle.memory < connections*slots/2 {
-		t.Errorf("%d idle connections on lanes took %d bytes, on TCP %d: lanes have slots", connections, lanes.memory, idle.memory)
+	if lanes.crowd.memory-plain.crowd.memory < int64(crowd.streams)*slots/2 {
+		t.Errorf("%d idle connections on lanes took %d bytes, on TCP %d: lanes have slots", crowd.streams, lanes.crowd.memory, plain.crowd.memory)
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 // have looked at the processes:
 //
 //	begun     has no connection yet: their memory without
-//	opened    has all of them: their memory with, their CPU time
+//	opened    has all of them: their memory with; their CPU time while nothing goes on
 //	{…}       the result
 //	done      their CPU time again
 type crowd struct {
@@ -68,38 +68,52 @@ const settling = 1200 * time.Millisecond
 // proceed lets the client go on.
 func (c *crowd) proceed() { c.goOn.Write([]byte{'\n'}) } // if it is gone, await says so
 
-// look follows the client to its end: the CPU time that the programs and daemons used from
-// opened to done, and how much the connections have added to the memory of the programs.
-func (c *crowd) look(programs, daemons []int, result *bytes.Buffer) (used time.Duration, memory int64, err error) {
+// idling is how long idle connections are looked at.
+const idling = time.Second
+
+// crowdCosts is what is seen of the processes.
+type crowdCosts struct {
+	memory int64         // of the programs, that the connections have added to
+	idle   time.Duration // CPU time of programs and daemons while all were idle
+	busy   time.Duration // and from then to the end
+}
+
+// look follows the client to its end.
+func (c *crowd) look(programs, daemons []int, result *bytes.Buffer) (seen crowdCosts, err error) {
 	c.to.Close() // the client has its own
 	all := append(append([]int(nil), programs...), daemons...)
 	if err := c.await("begun", result); err != nil {
-		return 0, 0, err
+		return seen, err
 	}
 	without, err := resident(programs)
 	if err != nil {
-		return 0, 0, err
+		return seen, err
 	}
 	c.proceed()
 	if err := c.await("opened", result); err != nil {
-		return 0, 0, err
+		return seen, err
 	}
 	time.Sleep(settling)
 	with, err := resident(programs)
 	if err != nil {
-		return 0, 0, err
+		return seen, err
 	}
-	before, err := cpuOf(all)
+	opened, err := cpuOf(all)
 	if err != nil {
-		return 0, 0, err
+		return seen, err
+	}
+	time.Sleep(idling)
+	idle, err := cpuOf(all)
+	if err != nil {
+		return seen, err
 	}
 	c.proceed()
 	if err := c.await("done", result); err != nil {
-		return 0, 0, err
+		return seen, err
 	}
-	after, err := cpuOf(all)
+	done, err := cpuOf(all)
 	c.proceed()
-	return after - before, with - without, err
+	return crowdCosts{with - without, idle - opened, done - idle}, err
 }
 
 var pss = regexp.MustCompile(`(?m)^Pss: +(\d+) kB$`)

@@ -61,32 +61,23 @@ func (l load) at(size int) string {
 	return strings.TrimSpace(l.name + " " + at)
 }
 
-// most is how many rounds there are of it. Those of thousands of connections spend seconds on
-// making them, and differ little.
-func (l load) most(runs int) int {
-	if l.crowds() && l.streams >= 1000 {
-		return min(runs, 5)
-	}
-	return runs
-}
-
 // opening is about how long it takes to make the connections of a crowd, each for the round
-// trips after which it is no longer new.
+// trips after which it is no longer new, and to look at them while they are idle.
 func (l load) opening() time.Duration {
 	if l.crowds() {
-		return time.Duration(l.streams) * time.Millisecond
+		return time.Duration(l.streams)*time.Millisecond + settling + idling
 	}
 	return 0
 }
 
 // crowds says whether it is of connections that are made before it begins.
-func (l load) crowds() bool { return l.mode == "many" || l.mode == "idle" }
+func (l load) crowds() bool { return l.mode == "many" }
 
 // An outcome is what one run gave.
 type outcome struct {
 	Rate  float64            `json:"rate"`      // bytes, messages or connections a second
 	Bytes uint64             `json:"bytes"`     // of a stream, all
-	CPU   time.Duration      `json:"cpu"`       // of both sides, and of what carries; of a crowd, while it runs
+	CPU   time.Duration      `json:"cpu"`       // of both sides, and of what carries
 	Times *measure.Histogram `json:"histogram"` // of whole round trips; nil: not known singly
 
 	Writing time.Duration `json:"writing"` // of all messages, if wanted: in the call that writes
@@ -94,7 +85,7 @@ type outcome struct {
 
 	roundTrip float64       // the median, or what stands for it
 	length    time.Duration // of the run, with its warm-up
-	memory    int64         // that the connections of a crowd made the programs take
+	crowd     crowdCosts    // of many connections
 }
 
 // A reading is what becomes a row of the outcomes of a load.

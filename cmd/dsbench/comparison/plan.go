@@ -70,7 +70,7 @@ func (p Plan) Takes() (d time.Duration) {
 		for _, size := range l.sizes {
 			for _, w := range p.over(l) {
 				if w.carries(l, size) {
-					d += time.Duration(l.most(p.Runs)) * p.runTakes(l)
+					d += time.Duration(p.Runs) * p.runTakes(l)
 				}
 			}
 		}
@@ -202,7 +202,7 @@ func (b *bench) measure(ctx context.Context, l load, size int) {
 	if over != nil && l.crowds() && !b.roomFor(l) {
 		return
 	}
-	for round := range l.most(b.Runs) {
+	for round := range b.Runs {
 		for _, w := range over {
 			name := l.name + " " + w.key()
 			if b.failed[name] {
@@ -233,7 +233,7 @@ func (b *bench) measure(ctx context.Context, l load, size int) {
 		if ctx.Err() != nil {
 			break
 		}
-		if round < l.most(b.Runs)-1 {
+		if round < b.Runs-1 {
 			slices.Reverse(over)
 		}
 	}

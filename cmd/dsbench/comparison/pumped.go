@@ -182,7 +182,7 @@ func (w *pumped) run(ctx context.Context, l load, size int) (o outcome, spent sp
 	}
 	w.pids = []int{server.cmd.Process.Pid, client.cmd.Process.Pid}
 	if crowd != nil {
-		if o.CPU, o.memory, err = crowd.look(w.pids, w.daemons(), &out); err != nil {
+		if o.crowd, err = crowd.look(w.pids, w.daemons(), &out); err != nil {
 			crowd.close() // which ends the client
 		}
 	}
@@ -197,13 +197,12 @@ func (w *pumped) run(ctx context.Context, l load, size int) (o outcome, spent sp
 	if err != nil {
 		return o, spent, err
 	}
-	crowdCPU := o.CPU
 	if err := json.Unmarshal(out.Bytes(), &o); err != nil {
 		return o, spent, fmt.Errorf("pump printed what is no result: %w: %.100s", err, out.Bytes())
 	}
 	after, err := cpuOf(w.daemons())
 	if crowd != nil {
-		o.CPU = crowdCPU // in which theirs is
+		o.CPU = o.crowd.busy // in which theirs is
 	} else if o.CPU > 0 {
 		o.CPU += after - before
 	}

@@ -90,21 +90,18 @@ func sweeps(half func(test, what string) []reading) (all []load) {
 			read: []reading{{test: "crr-rounds", unit: report.MessagesPerSec, what: "round trips a second over connections made for so many, one after the other",
 				value: func(o outcome) float64 { return o.Rate * float64(rounds) }}}})
 	}
-	for _, n := range []int{1, 10, 100, 500, 1000, 5000, 10_000} {
-		connections := &report.Setting{Of: "connections", Value: float64(n)}
+	for _, n := range []int{1, 10, 100, 1000, 10_000} {
 		each := 1 / float64(n)
-		turns := max(1, n/1000) // such that each has several
-		all = append(all,
-			load{name: "many", mode: "many", streams: n, longer: turns, sizes: []int{message}, ways: named(swept), setting: connections, read: []reading{
+		all = append(all, load{name: "many", mode: "many", streams: n, longer: max(1, n/1000), // such that each has several turns
+			sizes: []int{message}, ways: named(swept), setting: &report.Setting{Of: "connections", Value: float64(n)}, read: []reading{
 				{test: "many", unit: report.MessagesPerSec, what: "round trips a second over so many connections in turn, at most 100 under way, a thread on each side (of Go, as many as it takes)",
 					value: func(o outcome) float64 { return o.Rate }},
 				{test: "many-cpu", unit: report.Nanoseconds, what: "the same, CPU time of both sides, and of the daemons of exn0, for each",
-					value: func(o outcome) float64 { return float64(o.CPU) / (float64(o.Bytes) / message) }}}},
-			load{name: "idle", mode: "idle", streams: n, longer: 5, sizes: []int{message}, ways: named(swept), setting: connections, read: []reading{
+					value: func(o outcome) float64 { return float64(o.CPU) / (float64(o.Bytes) / message) }},
 				{test: "idle", unit: report.PercentOfCPU, zero: true, what: "CPU time of both sides, and of the daemons of exn0, while so many connections are idle, of one CPU",
-					value: func(o outcome) float64 { return 100 * float64(o.CPU) / float64(o.length) }},
+					value: func(o outcome) float64 { return 100 * float64(o.crowd.idle) / float64(idling) }},
 				{test: "memory", unit: report.Bytes, zero: true, alone: true, what: "memory of both sides for each connection that was used and is idle, beside what the kernel has for its sockets",
-					value: func(o outcome) float64 { return float64(max(0, o.memory)) * each }}}})
+					value: func(o outcome) float64 { return float64(max(0, o.crowd.memory)) * each }}}})
 	}
 	return all
 }

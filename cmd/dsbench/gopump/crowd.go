@@ -5,7 +5,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"runtime"
 	"sync"
 	"time"
 
@@ -50,18 +49,6 @@ func (p *pump) crowd() (all []net.Conn, err error) {
 		}
 	}
 	return all, step("opened")
-}
-
-// idle leaves its connections alone. They end with the program.
-func (p *pump) idle() (r result, err error) {
-	r.Histogram = new(measure.Histogram)
-	all, err := p.crowd()
-	if err != nil {
-		return r, err
-	}
-	time.Sleep(p.length() * 11 / 10)
-	runtime.KeepAlive(all) // or the collector closes them
-	return r, nil
 }
 
 // many has its connections exchange messages in turn, so that none is idle for long. A

@@ -10,7 +10,6 @@
 //	gopump requests ADDRESS PORT SECONDS    the same on many connections at a time
 //	gopump connect ADDRESS PORT SECONDS     connections, each for one round trip
 //	gopump many ADDRESS PORT SECONDS        round trips on many connections in turn
-//	gopump idle ADDRESS PORT SECONDS        as many that do nothing
 //	gopump exchange ADDRESS PORT N          N round trips, and no more calls than they need
 //
 // After that there may be
@@ -90,7 +89,7 @@ type result struct {
 	Waiting time.Duration `json:"waiting,omitempty"`
 }
 
-var errUsage = errors.New("usage: gopump serve|stream|pingpong|requests|connect|many|idle|exchange ADDRESS PORT [AMOUNT] [net|either] [size=N] [memory=N] [buffer] [streams=N] [busy=N] [rate=N] [pause=US] [rounds=N] [check] [split] [json]")
+var errUsage = errors.New("usage: gopump serve|stream|pingpong|requests|connect|many|exchange ADDRESS PORT [AMOUNT] [net|either] [size=N] [memory=N] [buffer] [streams=N] [busy=N] [rate=N] [pause=US] [rounds=N] [check] [split] [json]")
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {
@@ -109,7 +108,7 @@ func run(args []string) error {
 	}
 	do := map[string]func(*pump) (result, error){
 		"stream": (*pump).stream, "pingpong": (*pump).pingpong, "requests": (*pump).requests, "connect": (*pump).connect, "exchange": (*pump).exchanges,
-		"many": (*pump).many, "idle": (*pump).idle,
+		"many": (*pump).many,
 	}[p.mode]
 	if do == nil {
 		return errUsage
@@ -121,7 +120,7 @@ func run(args []string) error {
 	if err := json.NewEncoder(os.Stdout).Encode(r); err != nil {
 		return err
 	}
-	if p.mode == "many" || p.mode == "idle" {
+	if p.mode == "many" {
 		return step("done")
 	}
 	return nil

@@ -88,6 +88,10 @@ type Sample struct {
 	Lost  uint64 `json:"lost,omitempty"`
 	Count uint64 `json:"count,omitempty"`
 
+	// Slower is by how much the processor was slower just before or after than at its best:
+	// 0.1 for 10 %, in sessions between hosts.
+	Slower float64 `json:"slower,omitempty"`
+
 	// CPU is the share of one CPU that the process used, for halves that
 	// measure it.
 	CPU float64 `json:"cpu,omitempty"`
@@ -110,6 +114,9 @@ type Result struct {
 	N            int
 	Lead, Follow Sample
 }
+
+// Noisy says that a side had a slower processor than it can have.
+func (r Result) Noisy() bool { return max(r.Lead.Slower, r.Follow.Slower) > mostSlower }
 
 // MallocsPerOp is the number of heap objects that both sides allocated per
 // operation. As in testing.AllocsPerRun it is meant to show what an operation

@@ -21,13 +21,8 @@ const (
 // Run makes a run, which says what CPU time the processes have used that it started and
 // that have ended; own are those that go on beside it. noisy says that the last run was.
 func (q *Quiet) Run(own func() []int, run func() (used time.Duration, err error)) (noisy bool, err error) {
-	if q.yard.best == 0 {
-		for range 3 { // the processor at its fastest
-			q.yard.Slower()
-		}
-	}
 	for range 2 {
-		slower := q.yard.Slower()
+		slower := q.yard.look()
 		watch, err := NewWatch(append([]int{os.Getpid()}, own()...))
 		if err != nil {
 			return false, err
@@ -43,7 +38,7 @@ func (q *Quiet) Run(own func() []int, run func() (used time.Duration, err error)
 		if err != nil {
 			return false, err
 		}
-		slower = max(slower, q.yard.Slower())
+		slower = max(slower, q.yard.look())
 		if noisy = foreign > most || slower > mostSlower; !noisy {
 			break
 		}

@@ -53,3 +53,33 @@ func TestQuietSeesOtherPrograms(t *testing.T) {
 		t.Errorf("what the run itself used, %.2f of a CPU, is taken for foreign: %.2f and %.2f", share, without, with)
 	}
 }
+
+// idleHalf does nothing.
+type idleHalf struct{}
+
+func (idleHalf) Words() []uint64         { return nil }
+func (idleHalf) Meet([]uint64) error     { return nil }
+func (idleHalf) Run(int) (Sample, error) { return Sample{}, nil }
+func (idleHalf) Close() error            { return nil }
+
+// A run of a session is noisy if the processor of either side is slower than it was before;
+// where there is a better detector, no time is spent on that.
+func TestSlowProcessorIsNoisy(t *testing.T) {
+	faster := &Yardstick{best: 1} // than any processor
+	slow, err := run(idleHalf{}, 1, faster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	none, err := run(idleHalf{}, 1, nil)
+	if err != nil || none.Slower != 0 {
+		t.Errorf("without a yardstick: slower by %v, %v", none.Slower, err)
+	}
+	for _, r := range []struct {
+		Result
+		noisy bool
+	}{{Result{Lead: slow}, true}, {Result{Follow: slow}, true}, {Result{Lead: none, Follow: none}, false}} {
+		if r.Noisy() != r.noisy {
+			t.Errorf("slower by %v and %v: noisy is %v", r.Lead.Slower, r.Follow.Slower, r.Noisy())
+		}
+	}
+}

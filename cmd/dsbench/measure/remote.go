@@ -17,7 +17,9 @@ import (
 //	  coordinator ── orders as JSON ────────► follow
 //	      └─ lead ── what is measured ──────────┘
 //
-// There is no memory that both share and no processor of their own.
+// There is no memory that both share and no processor of their own. What other programs
+// take is not told from what carries the bytes, a tunnel say, so each side's Yardstick
+// alone says whether a run was noisy.
 
 // Remote is a Duo whose follow is at the other end of control, which it takes over.
 // Its ends are told by the contenders themselves: see ServeRemote.
@@ -55,7 +57,7 @@ func ServeRemote(ctx context.Context, control net.Conn, contenders map[string]Co
 func serveHere(control io.ReadWriteCloser, role Role, contenders map[string]Contender) error {
 	runtime.LockOSThread() // as in a process of its own: halves may rely on it
 	defer runtime.UnlockOSThread()
-	return serve(control, role, &Site{LeadBell: -1, FollowBell: -1}, contenders)
+	return serve(control, role, &Site{LeadBell: -1, FollowBell: -1, yard: new(Yardstick)}, contenders)
 }
 
 // Refuse answers whatever a client orders with why it is not obeyed.

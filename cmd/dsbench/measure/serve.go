@@ -124,7 +124,7 @@ func serve(control io.ReadWriteCloser, role Role, site *Site, contenders map[str
 				}
 			}
 			var s Sample
-			if s, err = run(halves[o.Entry], o.N); err == nil {
+			if s, err = run(halves[o.Entry], o.N, site.yard); err == nil {
 				a.Sample = &s
 			}
 		default:
@@ -140,8 +140,9 @@ func serve(control io.ReadWriteCloser, role Role, site *Site, contenders map[str
 	return nil
 }
 
-// run runs a half and adds what the process spent.
-func run(h Half, n int) (Sample, error) {
+// run runs a half and adds what the process spent, and what the yardstick says, if there is one.
+func run(h Half, n int, yard *Yardstick) (Sample, error) {
+	slower := yard.look()
 	runtime.GC() // what was left behind is not to be collected during the run
 	var m0, m1 runtime.MemStats
 	runtime.ReadMemStats(&m0)
@@ -152,6 +153,7 @@ func run(h Half, n int) (Sample, error) {
 	s.Elapsed = time.Since(start)
 	runtime.ReadMemStats(&m1)
 	s.Mallocs = m1.Mallocs - m0.Mallocs
+	s.Slower = max(slower, yard.look())
 	return s, err
 }
 

@@ -18,6 +18,8 @@ type Site struct {
 	// Bells are blocking eventfds: LeadBell wakes lead, FollowBell follow.
 	LeadBell, FollowBell int
 
+	yard *Yardstick // looked at beside runs, where nothing else tells whether they are noisy
+
 	stopped atomic.Bool
 	mu      sync.Mutex
 	onStop  []func()

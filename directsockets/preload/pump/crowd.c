@@ -44,7 +44,7 @@ static void take_one(struct one *c, const char *message, char *echo)
 		count(now() - c->since);
 }
 
-struct sent crowd(int idle)
+struct sent crowd(void)
 {
 	struct sent s = {0};
 	struct one *all_of = calloc(with.streams, sizeof *all_of);
@@ -75,12 +75,7 @@ struct sent crowd(int idle)
 	uint64_t start = now(), waiting = 0;
 	run.begin = start + (uint64_t)(with.seconds * 1e8);
 	run.end = start + (uint64_t)(with.seconds * 1.1e9);
-	if (idle) {
-		struct timespec end = {.tv_sec = (time_t)(run.end / 1000000000), .tv_nsec = (long)(run.end % 1000000000)};
-		while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &end, NULL) == EINTR)
-			;
-	}
-	while (!idle && (now() < run.end || run.counted == 0 || waiting > 0)) {
+	while (now() < run.end || run.counted == 0 || waiting > 0) {
 		for (; waiting < BUSY && waiting < with.streams && (now() < run.end || run.counted == 0); waiting++) {
 			while (all_of[next].waits)
 				next = (next + 1) % with.streams;

@@ -8,14 +8,13 @@
 //	pump pingpong ADDRESS PORT SECONDS  says the median half round trip, in us
 //	pump connect ADDRESS PORT SECONDS   says how many connections a second did a round trip
 //	pump many ADDRESS PORT SECONDS      says how many round trips a second so many connections did
-//	pump idle ADDRESS PORT SECONDS      has so many connections that do nothing
 //
 // An ADDRESS that begins with a slash is that of an AF_UNIX socket. A server on port 0
 // takes one that is free. After SECONDS
 // there may be
 //
 //	size=N     bytes of a write, or of a message (131072, 64)
-//	streams=N  so many streams at a time, a thread on either side each; of many and idle:
+//	streams=N  so many streams at a time, a thread on either side each; of many:
 //	           so many connections, of which at most 100 wait for an answer
 //	rate=N     messages a second; else one follows the other
 //	pause=US   so long between an answer and the next message
@@ -34,8 +33,8 @@
 // that it kept from being sent. Bytes that are wrong, missing or too many end the
 // program with 1.
 //
-// Of many and idle who started them looks at the processes meanwhile, so they say
-// "begun", "opened" and, after their result, "done", and wait for a byte each time.
+// Of many who started it looks at the processes meanwhile, so it says
+// "begun", "opened" and, after their result, "done", and waits for a byte each time.
 
 #define _GNU_SOURCE
 #include "pump.h"
@@ -228,7 +227,7 @@ static void report(double rate, double plain, struct sent s)
 
 static void usage(void)
 {
-	fputs("usage: pump serve|stream|pingpong|connect|many|idle ADDRESS PORT [SECONDS [size=N] [streams=N] [rate=N] [pause=US] [rounds=N] [memory=N] [buffer] [check] [split] [json]]\n", stderr);
+	fputs("usage: pump serve|stream|pingpong|connect|many ADDRESS PORT [SECONDS [size=N] [streams=N] [rate=N] [pause=US] [rounds=N] [memory=N] [buffer] [check] [split] [json]]\n", stderr);
 	exit(2);
 }
 
@@ -277,7 +276,7 @@ static void parse(int argc, char **argv)
 		else
 			usage();
 	}
-	uint64_t most = !strcmp(with.mode, "many") || !strcmp(with.mode, "idle") ? CROWD : MANY;
+	uint64_t most = !strcmp(with.mode, "many") ? CROWD : MANY;
 	if (!fits(with.size, with.memory) || (with.memory && strcmp(with.mode, "stream")) || (with.buffer && !with.memory) || with.streams < 1 || with.streams > most || with.rounds < 1 || !(with.seconds > 0) || with.rate < 0 ||
 	    with.pause < 0 || with.pause >= 1e6)
 		usage();
@@ -321,8 +320,8 @@ int main(int argc, char **argv)
 	} else if (!strcmp(with.mode, "connect")) {
 		double rate = messages(1, &s);
 		report(rate, rate, s);
-	} else if (!strcmp(with.mode, "many") || !strcmp(with.mode, "idle")) {
-		s = crowd(!strcmp(with.mode, "idle"));
+	} else if (!strcmp(with.mode, "many")) {
+		s = crowd();
 		report(s.rate, s.rate, s);
 		step("done");
 	} else {

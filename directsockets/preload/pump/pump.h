@@ -88,8 +88,8 @@ struct sent {
 // step says how far a crowd is, and waits until who started us has seen it.
 void step(const char *what);
 
-// crowd has many connections. They take turns, so that none is idle for long; or with
-// idle all are. It sends its bytes from opened to done.
-struct sent crowd(int idle);
+// crowd has many connections. They take turns, so that none is idle for long. It sends
+// its bytes from opened to done.
+struct sent crowd(void);
 
 #endif
