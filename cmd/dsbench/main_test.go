@@ -33,12 +33,12 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// program is a dsbench that has its own temporary directory.
+// program is a dsbench that has its own temporary directory, and makes fabrics there.
 func program(t *testing.T, args ...string) (cmd *exec.Cmd, stdout, stderr *bytes.Buffer, tmp string) {
 	t.Helper()
 	tmp = t.TempDir()
 	cmd = exec.Command("/proc/self/exe", args...)
-	cmd.Env = append(os.Environ(), asProgram+"=1", "TMPDIR="+tmp)
+	cmd.Env = append(os.Environ(), asProgram+"=1", "TMPDIR="+tmp, "EXN_FABRIC="+filepath.Join(tmp, "fabric"))
 	stdout, stderr = &bytes.Buffer{}, &bytes.Buffer{}
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	return cmd, stdout, stderr, tmp

@@ -59,18 +59,18 @@ func preload(tuning ...string) func(context.Context, *Plan) (carrier, error) {
 		if err != nil {
 			return nil, err
 		}
-		dir, err := os.MkdirTemp("", "dsbench-ds-")
+		dir, err := path.Runtime()
 		if err != nil {
-			return nil, fmt.Errorf("make a private directory: %w", err)
+			return nil, err
 		}
 		return &pumped{plan: p, address: loopback, library: library, tuning: tuning, dir: dir}, nil
 	}
 }
 
 func openGo(_ context.Context, p *Plan) (carrier, error) {
-	dir, err := os.MkdirTemp("", "dsbench-go-")
+	dir, err := path.Runtime()
 	if err != nil {
-		return nil, fmt.Errorf("make a private directory: %w", err)
+		return nil, err
 	}
 	return &pumped{plan: p, address: loopback, inGo: true, dir: dir}, nil
 }

@@ -33,9 +33,9 @@ func exnOf(nodes int, daemon, name string, args ...string) (*Path, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p.dir, err = os.MkdirTemp("", "dsbench-exn-"); err != nil {
+	if p.dir, err = Runtime(); err != nil {
 		p.Close()
-		return nil, fmt.Errorf("path %s: make a private directory: %w", name, err)
+		return nil, fmt.Errorf("path %s: %w", name, err)
 	}
 	for i := range p.ns {
 		flags := append([]string{"up", "--fabric", p.Fabric(), "--node", strconv.Itoa(i + 1),

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"os/exec"
 	"runtime"
 	"strings"
@@ -169,6 +170,7 @@ func TestBrokenDaemon(t *testing.T) {
 	need(t, func() (*Path, error) { return Veth(1500) }) // to skip
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)
+	t.Setenv("EXN_FABRIC", filepath.Join(tmp, "fabric"))
 	script := tmp + "/daemon"
 	if err := os.WriteFile(script, []byte("#!/bin/sh\necho no such luck >&2; exit 7\n"), 0o755); err != nil {
 		t.Fatal(err)

@@ -23,7 +23,9 @@ import (
 // An arena is where one run takes place: a server, a client, a directory.
 type arena struct {
 	*bench
-	dir            string
+	dir            string     // for what the programs keep
+	fabric         string     // the fabric directory
+	made           []string   // directories that go with it
 	host           string     // where the server listens
 	abroad         *path.Path // between whose ends the programs are; nil: none
 	asNobody       bool       // they run as that user, if we are root
@@ -54,6 +56,24 @@ const (
 	serverEnd
 )
 
+// newArena makes one of which close leaves nothing; both sides have the library, or none.
+func (b *bench) newArena(library bool) (*arena, error) {
+	a := &arena{bench: b, host: loopback, server: library, client: library}
+	var err error
+	if a.dir, err = b.private(os.MkdirTemp("", "dsbench-")); err != nil {
+		return nil, err
+	}
+	a.made = append(a.made, a.dir)
+	runtime, err := b.private(path.Runtime())
+	if err != nil {
+		a.close()
+		return nil, err
+	}
+	a.made = append(a.made, runtime)
+	a.fabric = filepath.Join(runtime, "fabric")
+	return a, nil
+}
+
 func (a *arena) command(ctx context.Context, end int, command []string) *exec.Cmd {
 	preloaded, cpus := a.client, a.clientCPUs
 	if end == serverEnd {
@@ -83,10 +103,9 @@ func (a *arena) command(ctx context.Context, end int, command []string) *exec.Cm
 
 // environment sets that of a program.
 func (a *arena) environment(preloaded bool) []string {
-	fabric := filepath.Join(a.dir, "fabric")
-	env := append([]string{"env", "LC_ALL=C", "LD_PRELOAD=", "EXN_FABRIC=" + fabric}, a.env...)
+	env := append([]string{"env", "LC_ALL=C", "LD_PRELOAD=", "EXN_FABRIC=" + a.fabric}, a.env...)
 	if preloaded && a.Library != "" { // a Go program has the package
-		env = append(env, launch.Options{Fabric: fabric}.Environment(a.Library, nil)...)
+		env = append(env, launch.Options{Fabric: a.fabric}.Environment(a.Library, nil)...)
 	}
 	return env
 }
@@ -152,7 +171,7 @@ func (a *arena) runAll(ctx context.Context, n int, command ...string) (said [][]
 	return said, errors.Join(errs...)
 }
 
-// close ends the servers, and adds up what they used.
+// close ends the servers, adds up what they used, and removes what is the arena's own.
 func (a *arena) close() {
 	for _, p := range a.running {
 		syscall.Kill(-p.cmd.Process.Pid, syscall.SIGTERM)
@@ -165,6 +184,9 @@ func (a *arena) close() {
 		a.cpu += p.cmd.ProcessState.UserTime() + p.cmd.ProcessState.SystemTime()
 	}
 	a.running = nil
+	for _, dir := range a.made {
+		os.RemoveAll(dir)
+	}
 }
 
 // watch looks for connections that show a sign until the function it returns is
@@ -198,7 +220,7 @@ func (a *arena) shows(sign func(status.Socket) bool) bool {
 	}
 	for _, p := range processes {
 		for _, s := range p.Sockets {
-			if p.Fabric == filepath.Join(a.dir, "fabric") && sign(s) {
+			if p.Fabric == a.fabric && sign(s) {
 				return true
 			}
 		}

@@ -59,14 +59,13 @@ func extraCalls(c counting) func(context.Context, *bench, *test, *report.Row) er
 
 // calls counts the system calls of a client that does n operations.
 func (c counting) calls(ctx context.Context, b *bench, library bool, n int) (float64, error) {
-	dir, err := os.MkdirTemp("", "dsbench-")
+	a, err := b.newArena(library)
 	if err != nil {
-		return 0, fmt.Errorf("make a private directory: %w", err)
+		return 0, err
 	}
-	defer os.RemoveAll(dir)
-	counts := filepath.Join(dir, "counts")
-	a := &arena{bench: b, dir: dir, host: loopback, server: library, client: library, wrap: append([]string{"strace", "-c", "-f", "-o", counts}, c.only...)}
 	defer a.close()
+	counts := filepath.Join(a.dir, "counts")
+	a.wrap = append([]string{"strace", "-c", "-f", "-o", counts}, c.only...)
 	if err := c.do(ctx, a, n); err != nil {
 		return 0, err
 	}
@@ -99,20 +98,21 @@ func startUp(command string) func(context.Context, *bench, *test, *report.Row) e
 	return func(ctx context.Context, b *bench, _ *test, row *report.Row) error {
 		const starts = 50
 		loop := fmt.Sprintf("i=0; while [ $i -lt %d ]; do %s; i=$((i+1)); done >/dev/null", starts, command)
-		dir, err := os.MkdirTemp("", "dsbench-")
+		a, err := b.newArena(false)
 		if err != nil {
-			return fmt.Errorf("make a private directory: %w", err)
+			return err
 		}
-		defer os.RemoveAll(dir)
+		defer a.close()
 		for range b.Runs {
 			var took [2]time.Duration
 			for i := range took {
 				// What the shell and the namespace cost is the same for both.
-				a := &arena{bench: b, dir: dir, host: loopback, client: i == 1}
+				before := a.cpu
+				a.client = i == 1
 				if _, err := a.run(ctx, "sh", "-c", loop); err != nil {
 					return err
 				}
-				took[i] = a.cpu
+				took[i] = a.cpu - before
 			}
 			row.Runs = append(row.Runs, float64(took[1]-took[0])/starts)
 		}

@@ -233,7 +233,7 @@ func (b *bench) measure(ctx context.Context, t test) ([]report.Row, error) {
 		}
 	}
 	if t.prepare != nil {
-		if b.dir, err = b.directory(); err != nil {
+		if b.dir, err = b.private(os.MkdirTemp("", "dsbench-")); err != nil {
 			return nil, err
 		}
 		defer os.RemoveAll(b.dir)
@@ -304,9 +304,8 @@ func (b *bench) abroad() *path.Path {
 	return b.paths[exn0]
 }
 
-// directory makes a private one, where programs get at it that run as another user.
-func (b *bench) directory() (string, error) {
-	dir, err := os.MkdirTemp("", "dsbench-")
+// private lets programs get at a new directory that run as another user.
+func (b *bench) private(dir string, err error) (string, error) {
 	if err == nil && os.Geteuid() == 0 {
 		err = os.Chown(dir, nobody, nobody)
 	}
@@ -418,19 +417,17 @@ func (b *bench) quietly(ctx context.Context, t *test, w way, n int) (o outcome, 
 // one makes one run, in new processes and a new fabric directory. seen says
 // whether a connection was seen to do what the test is about.
 func (b *bench) one(ctx context.Context, t *test, w way, n int) (o outcome, seen bool, err error) {
-	dir, err := b.directory()
+	a, err := b.newArena(w.library)
 	if err != nil {
 		return o, false, err
 	}
-	defer os.RemoveAll(dir)
+	defer a.close()
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	a := &arena{bench: b, dir: dir, host: loopback, server: w.library, client: w.library}
 	if w.path != nil {
 		a.host = w.path.Ends[1].Addr.String()
 		a.abroad = w.path
 	}
-	defer a.close()
 	watched := a.watch(t.sign)
 	o, err = t.run(ctx, a, n)
 	seen = watched()

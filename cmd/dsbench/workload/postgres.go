@@ -29,7 +29,7 @@ func postgres(program string, args ...string) []string {
 // cluster makes the data, with a table for COPY if so wanted.
 func cluster(big bool) func(ctx context.Context, b *bench) error {
 	return func(ctx context.Context, b *bench) error {
-		a := &arena{bench: b, dir: b.dir, host: loopback, asNobody: true}
+		a := &arena{bench: b, dir: b.dir, fabric: b.dir, host: loopback, asNobody: true}
 		defer a.close()
 		if _, err := a.run(ctx, postgres("initdb", "-D", b.data(), "-A", "trust", "-U", "nobody", "--no-sync", "--locale=C", "-E", "UTF8")...); err != nil {
 			return err

@@ -162,14 +162,13 @@ func idle(ctx context.Context, b *bench, _ *test, row *report.Row) error {
 // idlePair starts a server and a client that have talked on one connection and have
 // nothing more to say, on a lane if they have the library.
 func (b *bench) idlePair(ctx context.Context, preloaded bool) (pids []int, end func(), err error) {
-	dir, err := os.MkdirTemp("", "dsbench-")
+	a, err := b.newArena(preloaded)
 	if err != nil {
-		return nil, nil, fmt.Errorf("make a private directory: %w", err)
+		return nil, nil, err
 	}
-	a := &arena{bench: b, dir: dir, host: loopback, server: preloaded, client: preloaded}
 	var stop []func() // in this order
 	end = func() {
-		for _, f := range append(stop, a.close, func() { os.RemoveAll(dir) }) {
+		for _, f := range append(stop, a.close) {
 			f()
 		}
 	}

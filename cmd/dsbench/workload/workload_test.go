@@ -192,20 +192,25 @@ func TestCompareCounts(t *testing.T) {
 	}
 }
 
-// Other users' programs may enter the directory of a run and of what runs share.
+// Other users' programs may enter the directories of a run, which go with it.
 func TestDirectoryIsTheProgramsOwn(t *testing.T) {
-	dir, err := (&bench{}).directory()
+	a, err := (&bench{}).newArena(true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer os.RemoveAll(dir)
-	st, err := os.Stat(dir)
-	if err != nil {
-		t.Fatal(err)
+	for _, dir := range a.made {
+		st, err := os.Stat(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if owner := st.Sys().(*syscall.Stat_t).Uid; os.Geteuid() == 0 && owner != nobody || st.Mode().Perm() != 0o700 {
+			t.Errorf("%s: %v of user %d", dir, st.Mode(), owner)
+		}
 	}
-	if owner := st.Sys().(*syscall.Stat_t).Uid; os.Geteuid() == 0 && owner != nobody || st.Mode().Perm() != 0o700 {
-		t.Errorf("%v of user %d", st.Mode(), owner)
+	if a.close(); !slices.ContainsFunc(a.made, func(dir string) bool { _, err := os.Stat(dir); return err == nil }) {
+		return
 	}
+	t.Errorf("one of %v is left", a.made)
 }
 
 // A program in a limited cgroup gets no more than its quota, here a fiftieth of a CPU, and the cgroup is gone afterwards.
