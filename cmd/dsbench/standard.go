@@ -78,7 +78,7 @@ type figuresCommand struct {
 // Help is the long text of --help.
 func (*figuresCommand) Help() string {
 	return "The same over sizes of messages from 1 byte to 4 MiB and over one, two and four streams, which is figures 5.26 to 5.29 of the thesis, whose numbers are drawn " +
-		"beside ours where its text has some; and over what it could not measure: thresholds, windows, MTU, budgets, rates of interrupts, pauses, the length of " +
+		"beside ours where its text has some (5.30 to 5.32 are of MPI: see mpi-… of dsbench apps, and message-rate here); and over what it could not measure: thresholds, windows, MTU, budgets, rates of interrupts, pauses, the length of " +
 		"connections and how many there are. It takes an hour or more: see which --path and --test you need.\n\n" +
 		"Tests: " + strings.Join(comparison.Tests(true), ", ") + ".\n\nPaths: " + strings.Join(comparison.Paths(true), ", ") + ".\n\n" + exitHelp
 }

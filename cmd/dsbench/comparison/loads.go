@@ -85,6 +85,7 @@ type outcome struct {
 
 	roundTrip float64       // the median, or what stands for it
 	length    time.Duration // of the run, with its warm-up
+	size      int           // of its messages, or of its writes
 	crowd     crowdCosts    // of many connections
 }
 
@@ -121,6 +122,8 @@ func loads(sweep bool) []load {
 			}
 			return float64(o.CPU) / (float64(o.Bytes) / 1e9)
 		}}
+	messageRate := reading{test: "message-rate", unit: report.MessagesPerSec, what: "messages of the size a second on one connection, one way, each written by a call",
+		value: func(o outcome) float64 { return o.Rate / float64(o.size) }}
 	half := func(test, what string) []reading {
 		return []reading{{test: test, unit: report.Nanoseconds, value: func(o outcome) float64 { return o.roundTrip / 2 }, what: "half of a round trip over one connection, " + what, times: 0.5}}
 	}
@@ -134,6 +137,9 @@ func loads(sweep bool) []load {
 			{test: name, unit: report.BitsPerSecond, value: func(o outcome) float64 { return 8 * o.Rate }, what: "what " + sum + ", written by blocking calls of the size, with TCP_NODELAY where there is TCP"}}}
 		if n == 1 {
 			l.read = append(l.read, cpuPerGB)
+			if sweep {
+				l.read = append(l.read, messageRate)
+			}
 		}
 		all = append(all, l)
 	}

@@ -263,6 +263,7 @@ func (b *bench) quietly(ctx context.Context, c carrier, l load, size int) (o out
 	noisy, err = b.quiet.Run(c.daemons, func() (used time.Duration, err error) {
 		var spent spending
 		o, spent, err = c.run(ctx, l, size)
+		o.size = size
 		return time.Duration(spent), err
 	})
 	return o, noisy, err

@@ -195,6 +195,7 @@ var references = []reference{
 	{"stream-2", report.BitsPerSecond, 8 * 7.2e9, 8 * 7.2e9, 0, 0, "thesis, figure 5.27a: EXN from the other NUMA node, 7.2 GB/s"},
 	{"rr", report.Nanoseconds, 5700, 8600, 0, 0, "thesis, figure 5.28: EXN, small messages, 5.7 to 8.6 µs"},
 	{"rr", report.Nanoseconds, 850, 1300, 0, 0, "thesis, figure 5.28: AF_EXTL, small messages, 0.85 to 1.3 µs"},
+	{"message-rate", report.MessagesPerSec, 0, 0, 32, 8 << 10, "thesis, figure 5.32: stable from 32 bytes to 8 KB (Open MPI over EXN)"},
 	{"threshold-exn0", report.Nanoseconds, 0, 0, 120, 480, "thesis, 5.4.6.2: threshold of 120 to 480 bytes"},
 	{"budget", report.BitsPerSecond, 0, 0, 64, 64, "thesis, 5.4.6.2: default"},
 	{"mtu", report.BitsPerSecond, 0, 0, 65535, 65535, "thesis, 5.4.3: default"},

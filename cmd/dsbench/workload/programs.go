@@ -57,11 +57,10 @@ func (p Plan) programTests() []test {
 			packages: pg, upgrades: true, abroad: true, counted: true, prepare: cluster(false), run: pgbench},
 		{name: "postgres-copy", unit: report.BytesPerSecond, what: "PostgreSQL, COPY of a GB in rows of a KB out to psql", target: report.AtLeast(report.Ratio, 1.3),
 			packages: pg, upgrades: true, abroad: true, prepare: cluster(true), run: copyOut},
-		{name: "mpi-rate", size: 8, unit: rate, what: "Open MPI, 64 messages at a time from one rank to another, from Python",
-			packages: openMPI, upgrades: true, run: p.mpi("rate", 8)},
 	}
 	all = slices.Concat(all, p.mpiOver("mpi-latency", "half of a round trip between two ranks", report.Nanoseconds, 8, 1<<10, 64<<10),
-		p.mpiOver("mpi-bandwidth", "16 messages at a time from one rank to another", report.BytesPerSecond, 64, 1<<10, 8<<10, 64<<10, 1<<20, 4<<20))
+		p.mpiOver("mpi-bandwidth", "16 messages at a time from one rank to another", report.BytesPerSecond, 64, 1<<10, 8<<10, 64<<10, 1<<20, 4<<20),
+		p.mpiOver("mpi-rate", "64 messages at a time from one rank to another", rate, 8, 32, 1<<10, 8<<10))
 	return append(all, p.pacedTests()...)
 }
 
