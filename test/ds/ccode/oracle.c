@@ -61,6 +61,22 @@ static _Noreturn void fail(const char *format, ...)
 	_exit(1);
 }
 
+// whence says of which byte of which flow these are the next 16, which tells what went wrong.
+static void whence(const uint8_t *wrong, ssize_t n)
+{
+	enum { enough = 16 };
+	for (int i = 0; n >= enough && i < 8; i++) {
+		uint64_t k = key(i / 2, i % 2), end = total(i / 2, i % 2);
+		uint8_t *all = malloc(end), *at;
+		for (uint64_t j = 0; j < end; j++)
+			all[j] = byte(k, j);
+		at = memmem(all, end, wrong, enough);
+		if (at)
+			fprintf(stderr, "it is byte %td of connection %d of side %d\n", at - all, i / 2, i % 2);
+		free(all);
+	}
+}
+
 struct flow { int fd, conn, side; bool told; };
 
 static size_t size(uint64_t *r)
@@ -158,8 +174,10 @@ static void read_flow(struct flow *f, pthread_t writer)
 		if (n == 0)
 			break;
 		for (ssize_t i = 0; i < n; i++)
-			if (b[i] != byte(k, at + (uint64_t)i))
+			if (b[i] != byte(k, at + (uint64_t)i)) {
+				whence(b + i, n - i);
 				fail("connection %d: byte %lu of %lu is %d instead of %d", f->conn, at + (uint64_t)i, end, b[i], byte(k, at + (uint64_t)i));
+			}
 		at += (uint64_t)n;
 	}
 	if (at > end)
