@@ -128,8 +128,9 @@ func (s *Session) set(name, value string) error {
 // Start begins to note.
 func (s *Session) Start() error { return s.set("tracing_on", "1") }
 
-// ErrCrowded is of a session that lost events to those of others.
-var ErrCrowded = errors.New("the machine is busy with other things")
+// ErrCrowded is of a session in which more happened than there was room for: other programs are
+// busy, or messages come faster than they can be traced.
+var ErrCrowded = errors.New("too much happens on this machine")
 
 // Stop ends it, gives each line of what was noted, oldest first, and forgets it.
 func (s *Session) Stop(each func(line string)) error {
