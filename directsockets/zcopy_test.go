@@ -30,7 +30,7 @@ func advertising(t *testing.T) (a, b *Conn) {
 	if n, err := b.Read(large); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
-	if !a.out.w.Wanted() {
+	if a.out.w.Least() == 0 {
 		t.Skip("process_vm_readv is not permitted here, or Linux is older than 6.5")
 	}
 	return a, b
@@ -121,6 +121,34 @@ func TestZCopyCancel(t *testing.T) {
 				t.Errorf("%d bytes read, %v; %d were written", len(got), err, r.n)
 			}
 		})
+	}
+}
+
+// ZCP-1: a withdrawal that finds the reader busy is finished, not forgotten: neither side
+// would ever get on.
+func TestZCopyWithdrawnWhileBusy(t *testing.T) {
+	a, b := advertising(t)
+	want := noise(1<<20, 5)
+	go a.Write(want)
+	awaitAdvert(t, a, true)
+	got := make([]byte, len(want))
+	b.rx.mu.Lock()
+	b.turn()
+	k, _ := b.in.r.Read(got)
+	m, hostile := b.in.r.Pull(got[k:][:1000], func(address uint64, p []byte) int {
+		b.own.Shut.Store(1) // so that a wants to go back to TCP
+		a.tx.wake()
+		time.Sleep(20 * time.Millisecond)
+		return readProcess(b.ch.pid, address, p)
+	})
+	b.in.r.Give()
+	b.rx.mu.Unlock()
+	if m != 1000 || hostile {
+		t.Fatal(m, hostile)
+	}
+	b.SetReadDeadline(time.Now().Add(20 * time.Second))
+	if n, err := io.ReadFull(b, got[k+m:]); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%d bytes more, %v", n, err)
 	}
 }
 

@@ -31,6 +31,12 @@ void lane_advert_end(struct lane_tx *t)
 	t->advert.left = 0;
 }
 
+bool lane_wanted(const struct lane_tx *t)
+{
+	return (t->advert.inside || load_acquire(&t->peer->zcopy_least)) &&
+	       load_acquire(&lane_ctl(t->pool->own, t->lane)->zcopy_withdrawn) < t->advert.number;
+}
+
 bool lane_void(const struct lane_rx *r) { return load_acquire(&r->peer->zcopy_withdrawn) >= r->advert.number; }
 
 size_t lane_advertised(const struct lane_rx *r, size_t before)

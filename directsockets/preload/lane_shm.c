@@ -341,7 +341,7 @@ bool lane_writable(struct lane_tx *t)
 	uint32_t slots = t->slots / 8;
 	uint64_t window = (t->window < 0 ? t->window_size : t->extent) / 4;
 	if (lane_advert_out(t)) // until it is over, or not wanted any more
-		return t->broken || (!t->advert.inside && load_acquire(&t->peer->zcopy_least) == 0);
+		return t->broken || !lane_wanted(t);
 	if (slots_free(t, LANE_RESERVED) < slots || window_free(t) < window)
 		refresh(t);
 	return t->broken || (slots_free(t, LANE_RESERVED) >= slots && window_free(t) >= window);

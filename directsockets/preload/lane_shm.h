@@ -256,9 +256,10 @@ static inline bool lane_inside(const struct lane_tx *t, const void *address, siz
 	return at < t->windows_size && n <= t->windows_size - at;
 }
 
-// lane_advert_out: the advert is not taken yet. lane_advert_end: it is withdrawn, and the
-// reader is not at it.
+// lane_advert_out: the advert is not taken yet. lane_wanted: nobody has begun to withdraw
+// it, and the reader takes it. lane_advert_end: it is withdrawn, and the reader is not at it.
 bool lane_advert_out(struct lane_tx *t);
+bool lane_wanted(const struct lane_tx *t);
 void lane_advert_end(struct lane_tx *t);
 
 // lane_reserve finds room for a piece of up to n bytes in the window, which the

@@ -28,7 +28,9 @@
 //	zcopy_taken is final                        copy; zcopy_taken; zcopy_busy = 0 (release)
 //
 // Either the reader sees that it is withdrawn, or the writer sees that it is busy. A reader is
-// busy for one piece of PULL bytes. One that is stopped just then keeps the writer waiting;
+// busy for one piece of PULL bytes. After that it sleeps, for nothing more comes to it of this
+// advert: so whoever finds it busy has the call that made the advert go on withdrawing (lane_wanted).
+// One that is stopped just then keeps the writer waiting;
 // after 1 s that resets the connection. test/memmodel/channel has the model.
 //
 // A registered buffer (buffer.c) lies in our memory file, which the reader has mapped: what
@@ -132,7 +134,7 @@ size_t zcopy_count(struct cursor *cur, struct zcopy *z)
 bool zcopy_stays(const struct zcopy *z)
 {
 	const struct conn *c = z->c;
-	return !c || ((c->tx.advert.inside || load_acquire(&c->peer->zcopy_least)) && !load_acquire(&c->peer->go_back) && !load_acquire(&c->peer->closed) &&
+	return !c || (lane_wanted(&c->tx) && !load_acquire(&c->peer->go_back) && !load_acquire(&c->peer->closed) &&
 		      !c->tx_off && !c->rx_fin && atomic_load(&c->channel->live) == 1);
 }
 
@@ -143,17 +145,18 @@ bool zcopy_withdraw(struct conn *c)
 	atomic_store_explicit(&c->own->zcopy_withdrawn, c->tx.advert.number, memory_order_relaxed);
 	atomic_thread_fence(memory_order_seq_cst); // (3)
 	bool gone = load_acquire(&c->peer->closed) || atomic_load(&c->channel->live) != 1;
-	if (!gone && load_acquire(&c->peer->zcopy_busy))
-		return false;
-	lane_advert_end(&c->tx);
-	conn_stir(c);
-	if (!mine || mine->c != c) { // its writer sleeps
+	bool over = gone || !load_acquire(&c->peer->zcopy_busy);
+	if (over) {
+		lane_advert_end(&c->tx);
+		conn_stir(c);
+	}
+	if (!mine || mine->c != c) { // its writer sleeps; it goes on withdrawing what is not over
 		uint64_t mask = atomic_load(&c->own->tx_waiters);
 		for (int w = 0; w < LANE_WAITERS; w++)
 			if (mask >> w & 1)
 				doorbell_wake(c->channel, w);
 	}
-	return true;
+	return over;
 }
 
 void zcopy_end(void)

@@ -8,8 +8,12 @@ package lane
 // Least is the length from which on the reader takes adverts; 0: none.
 func (w *Writer) Least() uint64 { return w.peer.zcopyLeast.Load() }
 
-// Wanted says that the reader takes the advert that is out: those in its sight always.
-func (w *Writer) Wanted() bool { return w.advert.here || w.Least() != 0 }
+// Wanted says that the reader takes the advert that is out, those in its sight always, and
+// that nobody has begun to withdraw it: who finds the reader busy then must go on until it is
+// not, since that gets nothing more of this advert, and sleeps.
+func (w *Writer) Wanted() bool {
+	return (w.advert.here || w.Least() != 0) && w.own.zcopyWithdrawn.Load() < w.advert.number
+}
 
 // Advertise announces n bytes at an address of ours. They count as they are taken.
 // False: there is no slot, or the last advert is out, or Settle does not know of it.
