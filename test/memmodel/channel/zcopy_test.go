@@ -87,8 +87,67 @@ func zcopy(parts int, dies bool) *Model {
 	return m
 }
 
+const wakesCall = "another: wakes the call that made the advert, also if the reader is busy"
+
+// begun is a withdrawal by another thread than the one whose call made the advert and sleeps. That one looks once: if the
+// reader is busy, the call has to go on, since the reader gets nothing more of this advert, and sleeps, too.
+//
+//	another                the call, asleep            reader
+//	  withdrawn := 1         woken:                      as above
+//	  fence                  withdrawn? wait while the
+//	  busy? no matter        reader is busy; the rest
+//	  wake the call          comes by a slot
+func begun(parts int) *Model {
+	m := New(fmt.Sprintf("zcopy: another thread withdraws an advert of %d parts", parts))
+	withdrawn, slot := m.Word("withdrawn", 0), m.Word("slot", 0)
+	busy, taken := m.Word("busy", 0), m.Word("taken", 0)
+	woken, posted := m.Event("woken"), m.Event("posted")
+
+	another := m.Process("another")
+	seen := another.Var("busy")
+	another.Does(
+		Store(withdrawn, 1), Fence(), Load(seen, busy),
+		Rule(wakesCall, Ring(woken), If(Eq(seen, 0), Ring(woken))),
+	)
+
+	call := m.Process("call")
+	done, got, k, is := call.Var("done"), call.Var("woken"), call.Var("taken"), call.Var("busy")
+	call.Does(While(Eq(done, 0),
+		Poll(woken), Drain(got, woken),
+		Load(k, taken),
+		If(Eq(k, parts), Set(done, 1)).Else(
+			Load(is, withdrawn),
+			If(Ne(is, 0),
+				While(Ne(is, 0), LoadAcquire(is, busy)),
+				Load(k, taken), StoreRelease(slot, Add(k, 1)), Ring(posted),
+				Set(done, 1),
+			),
+		),
+	))
+
+	reader := m.Process("reader")
+	n, over, from, rung := reader.Var("taken"), reader.Var("withdrawn"), reader.Var("slot"), reader.Var("posted")
+	reader.Does(
+		While(And(Lt(n, parts), Not(over)),
+			Store(busy, 1), Fence(), Load(over, withdrawn),
+			If(Ne(over, 0), StoreRelease(busy, 0)).Else(
+				Set(n, Add(n, 1)), Store(taken, n), StoreRelease(busy, 0),
+			),
+		),
+		If(Eq(n, parts), Ring(woken)).Else(
+			While(Eq(from, 0), Poll(posted), Drain(rung, posted), LoadAcquire(from, slot)),
+			Assert(Eq(from, Add(n, 1)), sameCount),
+		),
+	)
+	return m
+}
+
 func TestZCP1Withdrawal(t *testing.T) {
-	holds(t, zcopy(1, false), zcopy(2, false), zcopy(2, true))
+	holds(t, zcopy(1, false), zcopy(2, false), zcopy(2, true), begun(2))
+}
+
+func TestZCP1WithdrawalBegunByAnother(t *testing.T) {
+	needs(t, []rule{{wakesCall, SC, lost}}, begun(2))
 }
 
 func TestZCP1WithdrawalNeedsItsRules(t *testing.T) {
