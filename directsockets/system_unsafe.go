@@ -19,11 +19,16 @@ func getcpu(c *uint32) (uintptr, uintptr, unix.Errno) {
 func poll(fd int, events int16) int16 {
 	p := unix.PollFd{Fd: int32(fd), Events: events}
 	var now unix.Timespec
-	n, _, e := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&p)), 1, uintptr(unsafe.Pointer(&now)), 0, 0, 0)
-	if e != 0 || n == 0 {
-		return 0
+	for {
+		n, _, e := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&p)), 1, uintptr(unsafe.Pointer(&now)), 0, 0, 0)
+		switch {
+		case e == unix.EINTR: // the runtime's signals
+		case e != 0 || n == 0:
+			return 0
+		default:
+			return p.Revents
+		}
 	}
-	return p.Revents
 }
 
 // disconnect makes the kernel send RST at once: connect(2) to AF_UNSPEC.

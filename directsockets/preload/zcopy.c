@@ -229,7 +229,10 @@ static bool possible(struct channel *ch)
 static bool gone(const struct channel *ch)
 {
 	struct pollfd p[2] = {{ch->process, POLLIN, 0}, {ch->ctl, 0, 0}};
-	return real.poll(p, 2, 0) != 0;
+	int n;
+	while ((n = real.poll(p, 2, 0)) < 0 && errno == EINTR)
+		;
+	return n != 0;
 }
 
 void zcopy_reads(struct conn *c, bool large)
