@@ -277,6 +277,7 @@ static void first(struct conn *c, int fd)
 	char peer[64];
 	uint64_t ino;
 	if (atomic_load(&c->procs) > 1) {
+		atomic_store(&c->reason, REASON_SHARED);
 		c->due = c->calls + 1; // a forking server closes its copy soon
 		return;
 	}
