@@ -145,7 +145,7 @@ func TestClientStaysOnTCP(t *testing.T) {
 	_, port := aServer(t, "--fabric", fabric)
 	for _, c := range []struct{ flags, fabric, why string }{
 		{"-t 2", t.TempDir(), "no peer in this fabric directory"}, // not where the server is
-		{"-n 20 --crr", fabric, "too short"},
+		{"-n 20 --crr --runs 2", fabric, "too short"},
 	} {
 		flags := append(strings.Fields(c.flags), "--ds", "--fabric", c.fabric)
 		code, r, said := aClient(t, port, flags...)

@@ -86,6 +86,9 @@ func newLaneConnect(role measure.Role, site *measure.Site, p measure.Params) (me
 // lasts as long as the run, so that follow knows its end.
 func (c *laneConnect) Run(n int) (measure.Sample, error) {
 	return c.run(func() (sample measure.Sample, err error) {
+		if c.role == measure.Follow {
+			c.listener.SetDeadline(time.Time{}) // which has ended the run before
+		}
 		lasting, err := c.connection(false)
 		if err != nil {
 			return sample, err
@@ -116,7 +119,6 @@ func (c *laneConnect) round(number uint64) error {
 
 // serve answers until the first connection ends.
 func (c *laneConnect) serve(lasting *directsockets.Conn) error {
-	c.listener.SetDeadline(time.Time{})
 	go func() {
 		lasting.Read(make([]byte, 1)) // however it ends
 		c.listener.SetDeadline(time.Unix(1, 0))
