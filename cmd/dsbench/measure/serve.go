@@ -142,7 +142,7 @@ func serve(control io.ReadWriteCloser, role Role, site *Site, contenders map[str
 
 // run runs a half and adds what the process spent, and what the yardstick says, if there is one.
 func run(h Half, n int, yard *Yardstick) (Sample, error) {
-	slower := yard.look()
+	slower := yard.patient()
 	runtime.GC() // what was left behind is not to be collected during the run
 	var m0, m1 runtime.MemStats
 	runtime.ReadMemStats(&m0)
@@ -153,7 +153,7 @@ func run(h Half, n int, yard *Yardstick) (Sample, error) {
 	s.Elapsed = time.Since(start)
 	runtime.ReadMemStats(&m1)
 	s.Mallocs = m1.Mallocs - m0.Mallocs
-	s.Slower = max(slower, yard.look())
+	s.Slower = max(slower, yard.patient())
 	return s, err
 }
 
