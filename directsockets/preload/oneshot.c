@@ -36,8 +36,8 @@
 // An armed edge-triggered member is due whenever it is ready: it was not ready when it
 // was armed, or the event from then is still to come. So it becomes ours as after MOD.
 //
-// What a forked child takes from a set that it shares is not seen here: as epset.c says,
-// each of both is told.
+// test/memmodel/channel has the model (oneshot). What a forked child takes from a set
+// that it shares is not seen here: as epset.c says, each of both is told.
 #include "real.h"
 
 #include "oneshot.h"
