@@ -3,14 +3,14 @@ package lane
 import (
 	"bytes"
 	"encoding/binary"
-	"encoding/hex"
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	vector "exnet/test/ds/lane"
 )
 
 var small = Geometry{Lanes: 2, Slots: 16, Windows: 2, Window: 16 << 10}
@@ -213,45 +213,6 @@ func TestCredit(t *testing.T) {
 
 const vectors = "../../testdata/lane/"
 
-func lines(t *testing.T, name string) (all [][]string) {
-	t.Helper()
-	text, err := os.ReadFile(vectors + name + ".txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
-		all = append(all, strings.Fields(line))
-	}
-	return all
-}
-
-func number(t *testing.T, text string) uint64 {
-	t.Helper()
-	n, err := strconv.ParseUint(text, 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
-}
-
-// unfold reads the notation of the vectors.
-func unfold(t *testing.T, words []string) (b []byte) {
-	t.Helper()
-	for _, word := range words {
-		text, times, repeated := strings.Cut(word, "*")
-		part, err := hex.DecodeString(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		n := uint64(1)
-		if repeated {
-			n = number(t, times)
-		}
-		b = append(b, bytes.Repeat(part, int(n))...)
-	}
-	return b
-}
-
 func littleEndian(t *testing.T) {
 	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
 		t.Skip("the vectors are of little-endian machines")
@@ -259,12 +220,12 @@ func littleEndian(t *testing.T) {
 }
 
 func TestSizes(t *testing.T) {
-	for _, l := range lines(t, "layout") {
+	for _, l := range vector.Lines(t, vectors+"layout.txt") {
 		if l[0] != "file" {
 			continue
 		}
-		g := Geometry{uint32(number(t, l[1])), uint32(number(t, l[2])), uint32(number(t, l[3])), uint32(number(t, l[4]))}
-		if !g.Valid() || g.Size() != number(t, l[5]) {
+		g := Geometry{uint32(vector.Number(t, l[1])), uint32(vector.Number(t, l[2])), uint32(vector.Number(t, l[3])), uint32(vector.Number(t, l[4]))}
+		if !g.Valid() || g.Size() != vector.Number(t, l[5]) {
 			t.Errorf("%+v: %d bytes, valid %v; the vectors have %s", g, g.Size(), g.Valid(), l[5])
 		}
 	}
@@ -273,12 +234,12 @@ func TestSizes(t *testing.T) {
 // Slots are taken for what the C library takes them for.
 func TestSlots(t *testing.T) {
 	littleEndian(t)
-	all := lines(t, "slots")
+	all := vector.Lines(t, vectors+"slots.txt")
 	for i := 0; i+1 < len(all); i += 2 {
 		answer, name, _ := strings.Cut(strings.Join(all[i+1], " "), " # ")
 		_, r, a, _ := ends(small)
-		r.slot = number(t, all[i][1])
-		copy(a.ring(0)[r.slot%16*slotSize:], unfold(t, all[i][2:]))
+		r.slot = vector.Number(t, all[i][1])
+		copy(a.ring(0)[r.slot%16*slotSize:], vector.Unfold(t, all[i][2:]))
 		got := "is hostile"
 		switch look := r.Look(); look {
 		case Nothing:
@@ -313,7 +274,7 @@ func TestSlots(t *testing.T) {
 func TestScenes(t *testing.T) {
 	littleEndian(t)
 	for _, name := range []string{"forward", "close", "abort", "leave", "withdraw"} {
-		t.Run(name, func(t *testing.T) { scene(t, lines(t, name)) })
+		t.Run(name, func(t *testing.T) { scene(t, vector.Lines(t, vectors+name+".txt")) })
 	}
 }
 
@@ -333,8 +294,8 @@ func scene(t *testing.T, all [][]string) {
 		end := l[1]
 		switch {
 		case l[0] == "memory":
-			at := number(t, l[2])
-			copy(files[end].b[at:], unfold(t, l[3:]))
+			at := vector.Number(t, l[2])
+			copy(files[end].b[at:], vector.Unfold(t, l[3:]))
 			const slots, window = headSize + 2*ctlSize, headSize + 2*ctlSize + 2*16*slotSize
 			if at < slots || at >= window || (at-slots)%slotSize != 0 {
 				continue // credit and windows are compared with their slots
@@ -351,7 +312,7 @@ func scene(t *testing.T, all [][]string) {
 			}
 		case l[0] == "call" && l[2] == "send":
 			// What went by TCP stands before it.
-			b := unfold(t, l[6:])
+			b := vector.Unfold(t, l[6:])
 			w := writers[end]
 			if w.switched == 0 && w.slot == 0 {
 				continue // not on the lane yet
@@ -382,8 +343,8 @@ func scene(t *testing.T, all [][]string) {
 					break
 				}
 			}
-			want := unfold(t, l[min(6, len(l)):])
-			got := make([]byte, number(t, l[3]))
+			want := vector.Unfold(t, l[min(6, len(l)):])
+			got := make([]byte, vector.Number(t, l[3]))
 			n, hostile := r.Read(got)
 			if hostile {
 				t.Fatalf("line %d: hostile", i+1)

@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
+
+	"exnet/test/ds/lane"
 )
 
 // A field is where a table of the document says it is.
@@ -32,10 +35,10 @@ func readDocument(t *testing.T) document {
 	d.head, d.control, d.message = d.fields(t, "### Head"), d.fields(t, "### Control block"), d.fields(t, "### Control messages")
 	row := regexp.MustCompile(`(?m)^\| (\d+) \| ([A-Z_]+) \| (\d+)(?:\.\.(\d+))? \|`)
 	for _, m := range row.FindAllStringSubmatch(d.section(t, "## 4. Slots"), -1) {
-		tag, least := number(t, m[1]), number(t, m[3])
+		tag, least := lane.Number(t, m[1]), lane.Number(t, m[3])
 		most := least
 		if m[4] != "" {
-			most = number(t, m[4])
+			most = lane.Number(t, m[4])
 		}
 		d.tags[m[2]], d.lengths[tag] = tag, [2]uint64{least, most}
 	}
@@ -58,7 +61,7 @@ func (d document) fields(t *testing.T, heading string) map[string]field {
 	all := make(map[string]field)
 	row := regexp.MustCompile("(?m)^\\| (\\d+) \\| (\\d+) \\| `([a-z_0-9.]+)` \\|")
 	for _, m := range row.FindAllStringSubmatch(d.section(t, heading), -1) {
-		all[m[3]] = field{number(t, m[1]), number(t, m[2])}
+		all[m[3]] = field{lane.Number(t, m[1]), lane.Number(t, m[2])}
 	}
 	return all
 }
@@ -93,28 +96,28 @@ func TestDocument(t *testing.T) {
 	tags, sizes, limits, kinds := make(map[string]uint64), make(map[string]uint64), make(map[string]uint64), make(map[string]uint64)
 	features := make(map[string]uint64)
 	var reasons, states []string
-	for _, words := range vector(t, "layout") {
+	for _, words := range lane.Lines(t, filepath.Join(vectors, "layout.txt")) {
 		last := words[len(words)-1]
 		name := strings.Join(words[1:len(words)-1], " ")
 		switch of := words[0]; of {
 		case "head", "control", "message":
-			layout[of][words[1]] = field{number(t, words[2]), number(t, words[3])}
+			layout[of][words[1]] = field{lane.Number(t, words[2]), lane.Number(t, words[3])}
 		case "size":
-			sizes[name] = number(t, last)
+			sizes[name] = lane.Number(t, last)
 		case "limit":
-			limits[name] = number(t, last)
+			limits[name] = lane.Number(t, last)
 		case "tag":
-			tags[name] = number(t, last)
+			tags[name] = lane.Number(t, last)
 		case "feature":
-			features[name] = number(t, last)
+			features[name] = lane.Number(t, last)
 		case "kind":
-			kinds[name] = number(t, last)
+			kinds[name] = lane.Number(t, last)
 		case "reason":
 			reasons = append(reasons, name)
 		case "state":
 			states = append(states, last+" "+name)
 		case "file":
-			if size := fileSize(number(t, words[1]), number(t, words[2]), number(t, words[3]), number(t, words[4])); size != number(t, last) {
+			if size := fileSize(lane.Number(t, words[1]), lane.Number(t, words[2]), lane.Number(t, words[3]), lane.Number(t, words[4])); size != lane.Number(t, last) {
 				t.Errorf("a file of %v is %d bytes by the formula", words[1:], size)
 			}
 		default:

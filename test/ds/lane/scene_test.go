@@ -3,8 +3,11 @@ package lane_test
 import (
 	"bytes"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"exnet/test/ds/lane"
 )
 
 // An end of a recorded connection.
@@ -222,13 +225,13 @@ func (s *scene) credit(e *end) {
 func (s *scene) call(e *end, words []string) {
 	_, rest, _ := strings.Cut(strings.Join(words, " "), " = ")
 	outcome := strings.Fields(rest)
-	given := unfold(s.T, outcome[1:])
+	given := lane.Unfold(s.T, outcome[1:])
 	switch words[0] {
 	case "send":
 		e.sent = append(e.sent, given...)
 	case "recv":
 		want := s.peer(e).sent[e.received:]
-		got := s.read(e, int(number(s.T, words[1])))
+		got := s.read(e, int(lane.Number(s.T, words[1])))
 		if !bytes.Equal(got, given) || !bytes.HasPrefix(want, got) {
 			s.Errorf("%v gives %d bytes by the rules: %.20x", words, len(got), got)
 		}
@@ -308,7 +311,7 @@ func TestScenes(t *testing.T) {
 	for _, name := range scenes {
 		t.Run(name, func(t *testing.T) {
 			s := &scene{T: t, document: readDocument(t), ends: map[string]*end{"a": {}, "b": {}}}
-			s.play(vector(t, name))
+			s.play(lane.Lines(t, filepath.Join(vectors, name+".txt")))
 			if got := strings.Join(s.trace, " "); got != taken[name] {
 				t.Errorf("taken were %s, want %s", got, taken[name])
 			}
@@ -340,7 +343,7 @@ func (s *scene) play(lines [][]string) {
 		case "offer":
 			offer, e.offered = rest[0], rest[1]
 		case "message":
-			m := unfold(s.T, rest)
+			m := lane.Unfold(s.T, rest)
 			if len(m) != 256 || get(s.message, m, "version") != 2 {
 				s.Errorf("line %d: a message of %d bytes", i+1, len(m))
 			}
@@ -354,12 +357,12 @@ func (s *scene) play(lines [][]string) {
 			}
 		case "tcp":
 			in := &s.peer(e).in
-			in.tcp = append(in.tcp, unfold(s.T, rest)...)
+			in.tcp = append(in.tcp, lane.Unfold(s.T, rest)...)
 		case "memory":
 			if e.memory == nil {
 				e.memory = make([]byte, get(s.message, e.hello, "size"))
 			}
-			copy(e.memory[number(s.T, rest[0]):], unfold(s.T, rest[1:]))
+			copy(e.memory[lane.Number(s.T, rest[0]):], lane.Unfold(s.T, rest[1:]))
 		case "call":
 			s.call(e, rest)
 		default:

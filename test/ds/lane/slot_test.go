@@ -3,10 +3,12 @@ package lane_test
 import (
 	"encoding/binary"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"exnet/fabric"
+	"exnet/test/ds/lane"
 )
 
 // The kinds of slots that a reader tells apart.
@@ -82,11 +84,11 @@ func (r ring) at(k uint64) slot {
 // Slots are taken for the same by the C code and by who reads LANE.md only.
 func TestSlots(t *testing.T) {
 	d := readDocument(t)
-	lines := vector(t, "slots")
+	lines := lane.Lines(t, filepath.Join(vectors, "slots.txt"))
 	seen := make(map[kind]int)
 	for i := 0; i+1 < len(lines); i += 2 {
 		line, answer := lines[i], strings.Join(lines[i+1], " ")
-		k, b := number(t, line[1]), unfold(t, line[2:])
+		k, b := lane.Number(t, line[1]), lane.Unfold(t, line[2:])
 		r := ring{document: d, slots: make([]byte, 16*128), windows: make([]byte, 2*16<<10)}
 		copy(r.slots[k%16*128:], b)
 		s := r.at(k)
