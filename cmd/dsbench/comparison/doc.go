@@ -24,7 +24,11 @@
 //	rr-paced      the same at 1000 messages a second, so that both sides sleep
 //	crr           connections a second, each for one round trip
 //
-// and over a setting instead of a size, with [Plan.Sweep] only:
+// with [Plan.Sweep] also
+//
+//	message-rate  messages a second of stream
+//
+// and over a setting instead of a size:
 //
 //	pinned-…      a stream whose sides have a CPU each, or share one
 //	threshold-…   rr of small messages, all by VELO or all by RMA, of lanes and of exn0
@@ -36,7 +40,8 @@
 //	sleep         rr with a pause before each message: when polling turns into sleeping
 //	crr-rounds    round trips a second over connections for 1 to 1024 each
 //	many          round trips a second over 1 to 10,000 connections in turn; many-cpu: of each
-//	idle, memory  CPU time and memory of as many connections that do nothing
+//	idle, memory  CPU time and memory of the same connections before that, when they were used
+//	              and do nothing
 //
 // # Theory of operation
 //
