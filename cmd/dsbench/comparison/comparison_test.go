@@ -1,6 +1,7 @@
 package comparison
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"net"
+	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -185,6 +187,28 @@ func TestCrowd(t *testing.T) {
 	const slots = 2 * 64 * 128 // of a lane, both ways: they were written once
 	if lanes.crowd.memory-plain.crowd.memory < int64(crowd.streams)*slots/2 {
 		t.Errorf("%d idle connections on lanes took %d bytes, on TCP %d: lanes have slots", crowd.streams, lanes.crowd.memory, plain.crowd.memory)
+	}
+}
+
+// Who is busy when it should be idle is seen.
+func TestCrowdSeesWhoIsNotIdle(t *testing.T) {
+	cmd := exec.Command("bash", "-c", `echo begun; read x; echo opened; SECONDS=0; while [ $SECONDS -lt 4 ]; do :; done; read x; echo done; read x`)
+	crowd, err := newCrowd(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer crowd.close()
+	if err := cmd.Start(); err != nil {
+		t.Skip(err)
+	}
+	seen, err := crowd.look([]int{cmd.Process.Pid}, nil, new(bytes.Buffer))
+	if err != nil {
+		t.Fatal(err)
+	}
+	crowd.close()
+	cmd.Wait() // it has nothing more to read
+	if seen.idle < idling/10 || seen.busy == 0 {
+		t.Errorf("idle it used %v of %v, busy %v", seen.idle, idling, seen.busy)
 	}
 }
 
