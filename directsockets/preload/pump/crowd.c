@@ -83,6 +83,8 @@ struct sent crowd(void)
 			next = (next + 1) % with.streams;
 			s.bytes += with.size;
 		}
+		if (waiting == 0)
+			continue; // the end came between two looks at the clock
 		int n = epoll_wait(set, ready, BUSY, -1);
 		for (int i = 0; i < n; i++, waiting--)
 			take_one(&all_of[ready[i].data.u64], message, echo);
