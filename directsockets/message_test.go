@@ -3,12 +3,11 @@ package directsockets
 import (
 	"bytes"
 	"encoding/binary"
-	"encoding/hex"
 	"net/netip"
-	"os"
-	"strconv"
 	"strings"
 	"testing"
+
+	vector "exnet/test/ds/lane"
 )
 
 // Messages and offers are those that the C library writes.
@@ -16,13 +15,9 @@ func TestMessageVectors(t *testing.T) {
 	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
 		t.Skip("the vectors are of little-endian machines")
 	}
-	text, err := os.ReadFile("testdata/lane/forward.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
 	kinds, offers := map[uint32]message{}, 0
-	for line := range strings.Lines(string(text)) {
-		switch l := strings.Fields(line); l[0] {
+	for _, l := range vector.Lines(t, "testdata/lane/forward.txt") {
+		switch l[0] {
 		case "offer":
 			offers++
 			ends := tuple{netip.MustParseAddrPort("127.0.0.1:80"), netip.MustParseAddrPort("127.0.0.1:40000")}
@@ -31,7 +26,7 @@ func TestMessageVectors(t *testing.T) {
 			}
 		case "message":
 			var b [messageSize]byte
-			copy(b[:], unfold(t, l[2:]))
+			copy(b[:], vector.Unfold(t, l[2:]))
 			var m message
 			if !m.decode(&b) || !bytes.Equal(m.encode(), b[:]) {
 				t.Errorf("%+v: %x\nfrom %x", m, m.encode(), b)
@@ -45,25 +40,6 @@ func TestMessageVectors(t *testing.T) {
 		ok.inode != 2000 {
 		t.Errorf("%d offers, %+v", offers, kinds)
 	}
-}
-
-func unfold(t *testing.T, words []string) (b []byte) {
-	t.Helper()
-	for _, word := range words {
-		text, times, repeated := strings.Cut(word, "*")
-		part, err := hex.DecodeString(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		n := 1
-		if repeated {
-			if n, err = strconv.Atoi(times); err != nil {
-				t.Fatal(err)
-			}
-		}
-		b = append(b, bytes.Repeat(part, n)...)
-	}
-	return b
 }
 
 func FuzzMessage(f *testing.F) {

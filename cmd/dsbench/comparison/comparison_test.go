@@ -199,7 +199,7 @@ func TestCrowdSeesWhoIsNotIdle(t *testing.T) {
 	}
 	defer crowd.close()
 	if err := cmd.Start(); err != nil {
-		t.Skip(err)
+		t.Skipf("no bash, which is what is busy here: %v", err)
 	}
 	seen, err := crowd.look([]int{cmd.Process.Pid}, nil, new(bytes.Buffer))
 	if err != nil {

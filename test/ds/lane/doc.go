@@ -9,5 +9,6 @@
 //
 //	go test ./test/ds/lane -update
 //
-// The vectors are for every other implementation too.
+// The vectors are for every other implementation too; vector.go reads them, for the tests
+// of package directsockets as well.
 package lane
