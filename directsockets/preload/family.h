@@ -104,6 +104,7 @@ struct channel {
 	_Atomic uint64_t read;        // control messages received
 	uint64_t sent;                // guarded by ctl_lock
 	uint32_t asking;              // ATTACH that have no answer; guarded by the flag of rendezvous.c
+	bool wanted;                  // connections wait until they may ask; likewise
 	struct lock ctl_lock;
 	uint32_t owner;  // process_id of the process that made it
 	_Atomic uint32_t serial; // tells it from an earlier channel in this place; 0: none

@@ -180,12 +180,19 @@ static bool send_proof(struct channel *ch, const struct message *m, struct proof
 
 static void join(struct conn *c, int fd, const char *peer);
 
+// asked_much: HELLO has not come yet, or the answers to others.
+static bool asked_much(const struct channel *ch) { return !ch->peer.base || ch->asking == ASKING_MOST; }
+
 static void ask(struct conn *c, int fd)
 {
 	struct channel *ch = c->channel;
 	uint32_t generation;
-	if (atomic_load(&ch->live) != 1 || !ch->peer.base || c->own || ch->asking == ASKING_MOST)
-		return; // HELLO or the answer has not come yet, or those to others
+	if (atomic_load(&ch->live) != 1 || c->own)
+		return;
+	if (asked_much(ch)) {
+		ch->wanted = true;
+		return;
+	}
 	int lane = channel_pick(ch, &generation);
 	if (lane < 0) { // others were faster
 		join(c, fd, ch->name);
@@ -460,6 +467,19 @@ static void sweep_channels(void)
 	}
 }
 
+// ask_all asks for those that had to wait, which may make no call of their own by now.
+static void ask_all(struct channel *ch)
+{
+	ch->wanted = false;
+	for (int fd = 0; fd < files_top() && !ch->wanted; fd++) {
+		struct conn *c = conn_get(fd);
+		if (c && c->state == CONN_ATTACHING && c->channel == ch && c->owner == process_id())
+			ask(c, fd);
+		if (c)
+			conn_put(c);
+	}
+}
+
 static void progress(void)
 {
 	enum reason why;
@@ -473,8 +493,11 @@ static void progress(void)
 			channel_open(s, false, &why);
 	}
 	for (struct channel *ch = family_channel_next(NULL); ch; ch = family_channel_next(ch))
-		if (ch->owner == process_id() && channel_pending(ch))
+		if (ch->owner == process_id() && channel_pending(ch)) {
 			channel_receive(ch, message);
+			if (ch->wanted && !asked_much(ch))
+				ask_all(ch);
+		}
 }
 
 void rendezvous_sweep(void)

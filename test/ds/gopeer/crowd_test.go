@@ -156,7 +156,7 @@ func crowd(args []string) error {
 // A member is a process of a crowd.
 type member struct {
 	cmd   *exec.Cmd
-	stdin io.Closer
+	stdin io.WriteCloser
 	lines *bufio.Scanner
 }
 
@@ -278,5 +278,51 @@ func TestCrowd(t *testing.T) {
 				t.Error("more than 2 GiB")
 			}
 		})
+	}
+}
+
+// A connection that was answered only after its last call gets its lane all the same.
+func TestAnsweredLate(t *testing.T) {
+	library, program := ds.Library(t), ds.Build(t, "late", nil, "late.c")
+	found := func(m *member) bool {
+		p, _ := status.Of(m.cmd.Process.Pid)
+		for _, s := range p.Sockets {
+			if s.State == status.Attached || s.State == status.Engaging || s.State == status.Lane {
+				return true
+			}
+		}
+		return false
+	}
+	try := func() bool {
+		fabric := ds.Fabric(t)
+		start := func(args ...string) *member {
+			cmd := exec.CommandContext(t.Context(), program, args...)
+			cmd.Env = append(os.Environ(), ds.Preload(library, fabric)...)
+			return join(t, cmd)
+		}
+		server := start()
+		client := start(server.says(t, "port"))
+		client.says(t, "wrote")
+		server.says(t, "answered")
+		server.cmd.Process.Signal(unix.SIGSTOP)
+		io.WriteString(client.stdin, "\n")
+		client.says(t, "read")
+		server.cmd.Process.Signal(unix.SIGCONT)
+		upgraded := false
+		for end := time.Now().Add(2 * time.Second); !upgraded && time.Now().Before(end); time.Sleep(time.Millisecond) {
+			upgraded = found(client) && found(server)
+		}
+		for _, m := range []*member{client, server} {
+			m.stdin.Close()
+			if err := m.cmd.Wait(); err != nil {
+				t.Error(err)
+			}
+		}
+		return upgraded
+	}
+	for tries := 0; !try(); tries++ { // an offer is good for a second, which a busy machine may take
+		if tries == 5 {
+			t.Fatal("the connection got no lane")
+		}
 	}
 }
