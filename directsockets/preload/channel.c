@@ -41,6 +41,7 @@
 #include "buffer.h"
 #include "config.h"
 #include "conn.h"
+#include "directory.h"
 #include "doorbell.h"
 #include "files.h"
 #include "process.h"
@@ -416,7 +417,38 @@ static int free_lane(struct channel *ch)
 	return -1;
 }
 
-bool channel_full(struct channel *ch) { return ch->peer.base && free_lane(ch) < 0; }
+// full: none of the lanes that we may pick is left. Unknown before HELLO.
+static bool full(struct channel *ch) { return ch->peer.base && free_lane(ch) < 0; }
+
+struct channel *channel_to(const char *name, enum reason *why)
+{
+	enum { MOST = 8 }; // with the default geometry as many lanes as connections
+	int n = 0;
+	for (struct channel *ch = family_channel_next(NULL); ch; ch = family_channel_next(ch)) {
+		if (ch->owner != process_id() || strcmp(ch->name, name) != 0)
+			continue;
+		if (!full(ch))
+			return ch;
+		n++;
+	}
+	struct sockaddr_un a;
+	*why = REASON_LANES;
+	if (n >= MOST)
+		return NULL;
+	*why = REASON_FILES;
+	int s = files_keep(real.socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+	if (s < 0)
+		return NULL;
+	if (real.connect(s, (struct sockaddr *)&a, directory_address(&a, name)) < 0) {
+		*why = REASON_NO_PEER;
+		files_close(s);
+		return NULL;
+	}
+	struct channel *ch = channel_open(s, true, why);
+	if (ch)
+		snprintf(ch->name, sizeof ch->name, "%s", name);
+	return ch;
+}
 
 int channel_pick(struct channel *ch, uint32_t *generation)
 {

@@ -61,6 +61,10 @@ _Static_assert(sizeof(struct message) == CHANNEL_MESSAGE, "LANE.md, control mess
 // and sends HELLO. NULL with *why when it cannot.
 struct channel *channel_open(int ctl, bool inviter, enum reason *why);
 
+// channel_to is a channel to the process of that listener which is not full, made if
+// need be. NULL with *why when there is none.
+struct channel *channel_to(const char *name, enum reason *why);
+
 // channel_send posts a message, with n descriptors. It never blocks.
 bool channel_send(struct channel *ch, const struct message *m, const int *fds, int n);
 
@@ -101,9 +105,6 @@ void channel_spare(void);
 // because nobody sleeps on them.
 void channel_look(void);
 bool channel_hung_up(const struct channel *ch);
-
-// channel_full: none of the lanes that we may pick is left. Unknown before HELLO.
-bool channel_full(struct channel *ch);
 
 // channel_pick takes a lane for a connection of ours; -1 when none is left.
 int channel_pick(struct channel *ch, uint32_t *generation);

@@ -62,7 +62,6 @@ enum {
 	OFFERS_MOST = 6,  // then the peer is taken for a plain one;
 	OFFERS_FEW = 3,   // so many with EXN_DS_REQUIRE, which wants to be told soon
 	ASKING_MOST = 64, // on a channel and not answered: the control queues, of some 280, never fill
-	CHANNELS_MOST = 8, // to one peer: with the default geometry as many lanes as connections
 };
 
 _Atomic int rendezvous_waiting;
@@ -223,36 +222,6 @@ static void ask(struct conn *c, int fd)
 	}
 	conn_leave_lane(c);
 	later(c, fd, made ? REASON_NO_PEER : REASON_FILES);
-}
-
-// channel_to is a channel to that peer which is not full, made if need be.
-static struct channel *channel_to(const char *name, enum reason *why)
-{
-	int full = 0;
-	for (struct channel *ch = family_channel_next(NULL); ch; ch = family_channel_next(ch)) {
-		if (ch->owner != process_id() || strcmp(ch->name, name) != 0)
-			continue;
-		if (!channel_full(ch))
-			return ch;
-		full++;
-	}
-	struct sockaddr_un a;
-	*why = REASON_LANES;
-	if (full >= CHANNELS_MOST)
-		return NULL;
-	*why = REASON_FILES;
-	int s = files_keep(real.socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-	if (s < 0)
-		return NULL;
-	if (real.connect(s, (struct sockaddr *)&a, directory_address(&a, name)) < 0) {
-		*why = REASON_NO_PEER;
-		files_close(s);
-		return NULL;
-	}
-	struct channel *ch = channel_open(s, true, why);
-	if (ch)
-		snprintf(ch->name, sizeof ch->name, "%s", name);
-	return ch;
 }
 
 // join asks for a lane on a channel to the peer.
