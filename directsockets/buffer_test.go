@@ -207,12 +207,14 @@ func TestBufferOutlives(t *testing.T) {
 	}
 }
 
-// Nonsense about buffers resets that connection.
+// Nonsense about buffers resets that connection, and ends one that the peer's death has
+// reset already.
 func TestBufferHostile(t *testing.T) {
 	for _, bad := range []struct {
-		at uint64
-		n  int
-	}{{1 << 62, 100}, {0, 1 << 40}, {1<<64 - 1, 1}, {0, 0}} {
+		at   uint64
+		n    int
+		dead bool
+	}{{1 << 62, 100, false}, {0, 1 << 40, false}, {1<<64 - 1, 1, false}, {0, 0, false}, {0, 1 << 40, true}} {
 		a, b, _ := buffering(t, 1000)
 		a.tx.take()
 		ok := a.out.w.AdvertiseBuffer(bad.at, bad.n)
@@ -220,6 +222,9 @@ func TestBufferHostile(t *testing.T) {
 		a.tx.mu.Unlock()
 		if !ok {
 			t.Fatal("it could not be posted")
+		}
+		if bad.dead {
+			b.reset(reasonPeerGone)
 		}
 		if n, err := b.Read(make([]byte, 1000)); n != 0 || !errors.Is(err, syscall.ECONNRESET) || b.Status().Reason != reasonHostile {
 			t.Errorf("%+v: %d bytes, %v, %v", bad, n, err, b.Status().Reason)

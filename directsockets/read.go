@@ -174,6 +174,13 @@ func (c *Conn) left() bool {
 	return !c.dead.Load() || status.Reason(c.reason.Load()) == reasonPeerGone
 }
 
+// nonsense ends a connection by what was found in the peer's memory, also one that the
+// peer's death has ended already: nothing more of it is read.
+func (c *Conn) nonsense() {
+	c.reset(reasonHostile)
+	c.reason.Store(uint32(reasonHostile))
+}
+
 // readBy changes the mode.
 func (c *Conn) readBy(mode int) {
 	c.in.mode = mode
@@ -209,7 +216,7 @@ func (c *Conn) turn() {
 			break
 		}
 		if look != lane.Command {
-			c.reset(reasonHostile)
+			c.nonsense()
 			break
 		}
 		tag, a, b := in.r.Take()
@@ -235,7 +242,7 @@ func (c *Conn) turn() {
 		case tag == lane.Abort:
 			c.hint.Store(true) // RST is on its way
 		default:
-			c.reset(reasonHostile)
+			c.nonsense()
 		}
 	}
 	if took {
@@ -262,7 +269,7 @@ func (c *Conn) thaw() bool {
 	case lane.Nothing:
 		return false
 	case lane.Hostile:
-		c.reset(reasonHostile)
+		c.nonsense()
 		return false
 	case lane.Command: // what we have not taken comes by TCP
 		in.pending, in.frozen = false, false
@@ -277,7 +284,7 @@ func (c *Conn) thaw() bool {
 
 // laneFirst: what the lane holds comes before the end that is known already.
 func (c *Conn) laneFirst() bool {
-	return c.in.mode == onLane && !c.in.frozen && status.Reason(c.reason.Load()) != reasonHostile && c.in.r.Look() == lane.Data
+	return c.in.mode == onLane && !c.in.frozen && c.left() && c.in.r.Look() == lane.Data
 }
 
 // failedRx is the error that waits, or the end of the stream.
@@ -324,7 +331,7 @@ func (c *Conn) take(b []byte) (n int, err error) {
 			n += k
 			in.r.Give()
 			if hostile {
-				c.reset(reasonHostile)
+				c.nonsense()
 			}
 			if k > 0 && n < len(b) && c.left() && in.r.Look() == lane.Command {
 				continue // BACK or SHUTDOWN: go on behind it

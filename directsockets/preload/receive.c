@@ -69,6 +69,14 @@ void rx_freeze(struct conn *c, int fd)
 	rx_turn(c, fd);
 }
 
+// nonsense ends a connection by what was found in the peer's memory, also one that the
+// peer's death has ended already: nothing more of it is read.
+static void nonsense(struct conn *c, int fd)
+{
+	conn_reset(c, fd, REASON_HOSTILE);
+	atomic_store(&c->reason, REASON_HOSTILE);
+}
+
 // thaw looks whether the writer has answered go_back. True: look at the lane.
 static bool thaw(struct conn *c, int fd)
 {
@@ -76,7 +84,7 @@ static bool thaw(struct conn *c, int fd)
 	case LOOK_NONE:
 		return false;
 	case LOOK_HOSTILE:
-		conn_reset(c, fd, REASON_HOSTILE);
+		nonsense(c, fd);
 		return false;
 	case LOOK_CONTROL: // what we have not taken comes by TCP
 		c->rx_pending = c->rx_frozen = false;
@@ -116,14 +124,14 @@ void rx_turn(struct conn *c, int fd)
 		if (c->rx_mode == MODE_LANE)
 			took |= lane_meet(&c->rx);
 		if (c->rx.advert.left && c->rx.advert.stuck && lane_valid(&c->rx, c->rx.slot) && !lane_void(&c->rx)) {
-			conn_reset(c, fd, REASON_HOSTILE); // nobody posts behind an advert that is out
+			nonsense(c, fd); // nobody posts behind an advert that is out
 			break;
 		}
 		enum lane_look look = lane_look(&c->rx);
 		if (look == LOOK_NONE || (look == LOOK_DATA && c->rx_mode == MODE_LANE))
 			break;
 		if (look != LOOK_CONTROL) {
-			conn_reset(c, fd, REASON_HOSTILE);
+			nonsense(c, fd);
 			break;
 		}
 		enum lane_tag tag = lane_take(&c->rx, &a, &b);
@@ -146,7 +154,7 @@ void rx_turn(struct conn *c, int fd)
 		} else if (tag == TAG_ABORT) {
 			atomic_store(&c->rx_hint, 1); // RST is on its way
 		} else {
-			conn_reset(c, fd, REASON_HOSTILE);
+			nonsense(c, fd);
 		}
 	}
 	if (took)
@@ -223,7 +231,7 @@ bool rx_probe(struct conn *c, int fd)
 // lane_first: what the lane holds comes before the end that is known already.
 static bool lane_first(const struct conn *c)
 {
-	return c->rx_mode == MODE_LANE && !c->rx_frozen && c->reason != REASON_HOSTILE && lane_look(&c->rx) == LOOK_DATA;
+	return c->rx_mode == MODE_LANE && !c->rx_frozen && left(c) && lane_look(&c->rx) == LOOK_DATA;
 }
 
 // The error that waits, as recv tells it; 0 is the end of the stream.
@@ -248,7 +256,7 @@ static size_t from_lane(struct conn *c, int fd, struct cursor *cur)
 	if (n > 0)
 		channel_brought(c->channel);
 	if (hostile)
-		conn_reset(c, fd, REASON_HOSTILE);
+		nonsense(c, fd);
 	return n;
 }
 
@@ -311,7 +319,7 @@ static size_t peek(struct conn *c, int fd, struct cursor *cur)
 		pending = false;
 	}
 	if (hostile && total == 0) // else who comes to it by taking what is before it finds out
-		conn_reset(c, fd, REASON_HOSTILE);
+		nonsense(c, fd);
 	return total;
 }
 

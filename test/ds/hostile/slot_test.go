@@ -16,3 +16,21 @@ func TestSlotChangesWhileRead(t *testing.T) {
 		t.Errorf("%v\n%s", err, text)
 	}
 }
+
+// Nonsense that is found behind the last bytes of a peer whose death is known ends the
+// connection, too.
+func TestNonsenseAfterDeath(t *testing.T) {
+	program := ds.Build(t, "forged", nil, "forged.c")
+	for range 5 { // two processes may miss each other once
+		cmd := exec.CommandContext(t.Context(), program)
+		cmd.Env = append(cmd.Environ(), ds.Preload(ds.Library(t), ds.Fabric(t))...)
+		text, err := cmd.CombinedOutput()
+		if err == nil {
+			return
+		}
+		if cmd.ProcessState.ExitCode() != 77 {
+			t.Fatalf("%v\n%s", err, text)
+		}
+	}
+	t.Error("there was no lane")
+}
