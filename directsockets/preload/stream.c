@@ -420,7 +420,9 @@ int stream_unread(struct conn *c, int fd)
 	bool lane = c->rx_mode == MODE_LANE && !c->rx_frozen && turns == c->rx.turns;
 	if (!lane && (!c->dead || c->reason == REASON_PEER_GONE))
 		real.ioctl(fd, FIONREAD, &n);
-	int posted = lane_owed(&c->rx) && !c->rx_told ? 0 : (int)lane_available(&c->rx, 1u << 30, true);
+	// What is behind TCP bytes that have yet to come nobody can read.
+	bool late = c->rx_mode == MODE_TCP && c->rx_pending && (uint64_t)n < c->rx_switch_at - c->tcp_rx;
+	int posted = late || (lane_owed(&c->rx) && !c->rx_told) ? 0 : (int)lane_available(&c->rx, 1u << 30, true);
 	c->rx_told |= posted > 0;
 	if (!c->rx_frozen)
 		n += posted;
