@@ -7,7 +7,8 @@
 //   - script plays scripts of socket calls on both ends of a connection and
 //     compares what each call gave;
 //   - stream verifies every byte of long random conversations, also when one
-//     side is killed or stopped;
+//     side is killed or stopped, or where each step of the library may be late
+//     ([Delayed]);
 //   - apps compares real programs.
 //
 // They need gcc, and the library: [Library] says how it is found. A test that

@@ -38,6 +38,14 @@ func Library(t testing.TB) string {
 	return Build(t, "libextds.so", []string{"-O2", "-shared", "-fPIC", "-fvisibility=hidden"}, Sources(t)...)
 }
 
+// Delayed gives a library the functions of which are late at random (delays.c), so that
+// what depends on the order of two processes or threads shows. It is not for programs
+// that cancel threads.
+func Delayed(t testing.TB) string {
+	t.Helper()
+	return Build(t, "libextds-delayed.so", []string{"-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-finstrument-functions"}, append([]string{"delays.c"}, Sources(t)...)...)
+}
+
 // Fabric makes a fabric directory for one test.
 func Fabric(t testing.TB) string {
 	t.Helper()

@@ -50,8 +50,12 @@ func zcopy(seed uint64) []string {
 
 // DESIGN 6: a hostile peer can end its own connections and nothing else.
 func TestHostilePeer(t *testing.T) {
-	library, program := ds.Library(t), ds.Build(t, "hostile", nil, "hostile.c")
+	library, delayed, program := ds.Library(t), ds.Delayed(t), ds.Build(t, "hostile", nil, "hostile.c")
 	attack(t, program, func(t *testing.T, seed uint64) []string {
+		library := library
+		if seed%4 == 2 {
+			library = delayed
+		}
 		return append(ds.Preload(library, ds.Fabric(t), fmt.Sprintf("EXN_DS_TEST_SEED=%d", seed)), zcopy(seed)...)
 	})
 }

@@ -144,6 +144,14 @@ func TestPreloaded(t *testing.T) {
 	})
 }
 
+// The same where any step of the library may be late. Not with ZCopy: RESULTS.md.
+func TestDelayed(t *testing.T) {
+	library, program := ds.Delayed(t), program(t)
+	forCheapSeeds(t, 12, func(t *testing.T, seed uint64) {
+		run(t, program, ds.Preload(library, ds.Fabric(t), settings(seed)...), seed)
+	})
+}
+
 // zcopy has writes of some KiB copied by their readers, which the sizes of the window
 // and of the oracle's calls leave room for.
 func zcopy(seed uint64) []string {
