@@ -23,7 +23,8 @@
 //
 // Nobody waits: there is no thread, the steps happen inside the program's own
 // socket calls, one every few calls (`due`), with a longer pause after each
-// failure, so that a plain peer costs a handful of system calls in all. Offers
+// failure, so that a plain peer costs a handful of system calls in all. What came from a
+// peer any call may handle, for all connections (`progress`). Offers
 // older than 1 s count for nothing and are removed by whoever finds them.
 //
 // One flag serialises this file inside a process. Who finds it taken goes on
@@ -179,8 +180,8 @@ static bool send_proof(struct channel *ch, const struct message *m, struct proof
 
 static void join(struct conn *c, int fd, const char *peer);
 
-// asked_much: HELLO has not come yet, or the answers to others.
-static bool asked_much(const struct channel *ch) { return !ch->peer.base || ch->asking == ASKING_MOST; }
+// must_wait: no connection may ask now, for HELLO or the answers to others have yet to come.
+static bool must_wait(const struct channel *ch) { return !ch->peer.base || ch->asking == ASKING_MOST; }
 
 static void ask(struct conn *c, int fd)
 {
@@ -188,7 +189,7 @@ static void ask(struct conn *c, int fd)
 	uint32_t generation;
 	if (atomic_load(&ch->live) != 1 || c->own)
 		return;
-	if (asked_much(ch)) {
+	if (must_wait(ch)) {
 		ch->wanted = true;
 		return;
 	}
@@ -464,7 +465,7 @@ static void progress(void)
 	for (struct channel *ch = family_channel_next(NULL); ch; ch = family_channel_next(ch))
 		if (ch->owner == process_id() && channel_pending(ch)) {
 			channel_receive(ch, message);
-			if (ch->wanted && !asked_much(ch))
+			if (ch->wanted && !must_wait(ch))
 				ask_all(ch);
 		}
 }

@@ -3,6 +3,7 @@ package apps_test
 import (
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 
 	"exnet/test/debroot"
@@ -22,13 +23,15 @@ func TestUnreadOverSlowTCP(t *testing.T) {
 	if text, err := output(ns, slow); err != nil {
 		t.Skipf("no slow interfaces here: %v: %s", err, text)
 	}
-	for _, env := range [][]string{nil, ds.Preload(ds.Library(t), ds.Fabric(t))} {
+	for _, env := range [][]string{nil, ds.Preload(ds.Library(t), ds.Fabric(t), "EXN_DS_VERBOSE=1")} {
 		cmd := exec.CommandContext(t.Context(), program)
 		cmd.Env = append(os.Environ(), env...)
 		text, err := output(ns, cmd)
 		if err != nil {
 			t.Fatalf("%v: %v: %s", env, err, text)
 		}
-		t.Log(text)
+		if env != nil && !strings.Contains(text, " has lane ") {
+			t.Errorf("all went by TCP, which says nothing: %s", text)
+		}
 	}
 }
