@@ -362,7 +362,7 @@ func (ch *channel) release() {
 // ring tells the peer of c, after something was posted or credit given on its lane
 // (1): it makes the mark that mask, a word of the peer's control block, asks for, and
 // wakes the waiters that it names, if they sleep. The caller has a reference.
-func (ch *channel) ring(c *Conn, mask *atomic.Uint64) {
+func (ch *channel) ring(c *Conn, mask *lane.Word) {
 	m := mask.Load()
 	if m == 0 {
 		return

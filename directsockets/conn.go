@@ -168,7 +168,7 @@ func (c *Conn) takeLane(ch *channel, number, generation uint32) {
 	c.wish.state.Store(wishNone)
 	c.wish.asks = 0
 	c.in.r = lane.NewReader(ch.own, ch.peer, number)
-	for _, w := range []*atomic.Uint64{&c.own.Closed, &c.own.Shut, &c.own.Consent, &c.own.GoBack, &c.own.RxWaiters, &c.own.TxWaiters} {
+	for _, w := range []*lane.Word{&c.own.Closed, &c.own.Shut, &c.own.Consent, &c.own.GoBack, &c.own.RxWaiters, &c.own.TxWaiters} {
 		w.Store(0)
 	}
 	c.own.Generation.Store(uint64(generation))

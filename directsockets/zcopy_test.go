@@ -228,3 +228,45 @@ func deceased(t *testing.T) int {
 	}
 	return fd
 }
+
+// ZCP-1: a writer that withdraws, since a reader has begun to read little at a time, counts
+// what that has taken meanwhile.
+func TestZCopyLittleReads(t *testing.T) {
+	a, b := advertising(t)
+	const size, rounds = 100 << 10, 1500
+	want := noise(size, 5)
+	wrote := make(chan error, 1)
+	go func() {
+		for range rounds {
+			if _, err := a.Write(want); err != nil {
+				wrote <- err
+				return
+			}
+		}
+		wrote <- nil
+	}()
+	r := rand.New(rand.NewPCG(5, 5))
+	got := make([]byte, size)
+	for round := range rounds {
+		for n := 0; n < size; {
+			most := 1 + r.IntN(500)
+			if n == 0 {
+				most = 64<<10 + r.IntN(20<<10)
+			} else if r.IntN(20) == 0 {
+				most = size
+			}
+			k, err := b.Read(got[n:min(n+most, size)])
+			if err != nil {
+				t.Fatal(round, n, err)
+			}
+			if !bytes.Equal(got[n:n+k], want[n:n+k]) {
+				t.Fatalf("round %d: other bytes among %d from %d on", round, k, n)
+			}
+			n += k
+		}
+	}
+	if err := <-wrote; err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d of %d bytes by ZCopy", b.Status().ZCopy.Read, rounds*size)
+}

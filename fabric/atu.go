@@ -223,7 +223,7 @@ func (u *ATU) Invalidate(a NLA) bool {
 	if e[0]&atuValid == 0 || uint16(e[0]&0x7fff) != a.Generation() {
 		return false
 	}
-	atomic.StoreUint64(&e[0], e[0]&^atuValid)
+	atomic.SwapUint64(&e[0], e[0]&^atuValid) // also for the race detector a full fence
 	return true
 }
 

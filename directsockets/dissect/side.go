@@ -129,7 +129,7 @@ func (s *side) send() error {
 
 // ring tells a side of what was posted or given, if it sleeps: channel.ring, but for marks,
 // of which one connection has none.
-func (s *side) ring(m milestone, mask *atomic.Uint64) {
+func (s *side) ring(m milestone, mask *lane.Word) {
 	if mask.Load() == 0 {
 		return
 	}

@@ -93,7 +93,7 @@ func (f *txFlow) roomAfterSetup() bool {
 // publishing credit and reading the record: one of the two sees the other.
 func (f *txFlow) block(n, irqPlus1 uint64) (room bool) {
 	f.blocked, f.wants = true, n
-	atomic.StoreUint64(f.ch.tx.blocked(f.index), irqPlus1)
+	storeFence64(f.ch.tx.blocked(f.index), irqPlus1)
 	if f.refill(n) {
 		f.unblock()
 		return true
@@ -110,7 +110,7 @@ func (f *txFlow) unblock() {
 // after it orders it before wake's look at the epoch.
 func (f *txFlow) publish(s *slot, src fabric.Address, d *fabric.VELODescriptor, n int) {
 	st := uint64(fabric.MakeStatus(src, *d, n, parity(f.tail)))
-	atomic.StoreUint64(&s.status, st|f.seen.generation()<<generationShift&generationBits)
+	storeFence64(&s.status, st|f.seen.generation()<<generationShift&generationBits)
 	f.tail++
 }
 
@@ -192,7 +192,7 @@ func (f *rxFlow) advance() {
 // giveCredit publishes head (a full fence) and wakes a sender that waits.
 func (f *rxFlow) giveCredit() {
 	f.returned = f.head
-	atomic.StoreUint64(f.credit, f.head)
+	storeFence64(f.credit, f.head)
 	if w := atomic.LoadUint64(f.blocked); w != 0 {
 		if irq := interruptIndex(w); irq >= 0 {
 			f.ch.wake(irq)

@@ -92,7 +92,7 @@ func (p *rmaPort) post(d *fabric.RMADescriptor, in *sink) error {
 	if in == nil && d.Command != fabric.ImmediatePut {
 		storeRelease64(f.ch.tx.usingOwn(f.index), useOf(d.Local))
 	}
-	atomic.StoreUint64(f.ch.tx.usingPeer(f.index), useOf(d.Remote)) // a full fence, for both
+	storeFence64(f.ch.tx.usingPeer(f.index), useOf(d.Remote)) // for both
 	fault := p.move(f, d, in)
 	storeRelease64(f.ch.tx.usingPeer(f.index), 0)
 	storeRelease64(f.ch.tx.usingOwn(f.index), 0)

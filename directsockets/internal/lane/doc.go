@@ -11,12 +11,12 @@
 //
 // # Order
 //
-// All words that processes share are accessed by sync/atomic, whose operations
+// All words that processes share are a [Word], by sync/atomic, whose operations
 // are sequentially consistent. That is release and acquire where LANE.md asks
 // for them, and it is also both fences of sleeping: the store of a status word
 // or of credit comes before the load of the mask and the epoch that
 // [Memory.Asleep] does (1), and the store of an epoch before the sleeper's
-// second look (2). On x86 the stores are XCHG, on arm64 STLR with LDAR behind.
+// second look (2). On x86 the stores are XCHG, on arm64 SWPAL with LDAR behind.
 // test/memmodel/channel proves that each of them is needed.
 //
 // Payload and window bytes are plain copies between such accesses.

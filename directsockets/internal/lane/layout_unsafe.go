@@ -21,6 +21,13 @@ const (
 	slotSize = 128
 )
 
+// A Word is one of shared memory.
+type Word struct{ atomic.Uint64 }
+
+// Store is a full fence. That of sync/atomic is too, but not with the race detector, which has
+// release order only where memory is not Go's.
+func (w *Word) Store(v uint64) { w.Swap(v) }
+
 // A Head is at offset 0 of a file.
 type Head struct {
 	magic                uint64
@@ -29,48 +36,48 @@ type Head struct {
 	size                 uint64
 	windows              uint32
 	_                    [7]uint32
-	Posted               atomic.Uint64 // control messages sent so far
+	Posted               Word // control messages sent so far
 	_                    [7]uint64
-	CPU                  atomic.Uint64 // where the owner last ran, plus one
+	CPU                  Word // where the owner last ran, plus one
 	_                    [15]uint64
 	waiter               [Waiters]waiter
 	_                    [1024 - 256 - Waiters*64]byte
 	marked               [Waiters]marked
 	_                    [4096 - 1024 - Waiters*64]byte
-	mark                 [Waiters][mostLanes / 64]atomic.Uint64 // a bit per lane: it has changed
+	mark                 [Waiters][mostLanes / 64]Word // a bit per lane: it has changed
 }
 
 type waiter struct {
-	epoch atomic.Uint64 // odd: this waiter of the owner sleeps
+	epoch Word // odd: this waiter of the owner sleeps
 	_     [7]uint64
 }
 
 type marked struct {
-	count atomic.Uint64 // of the marks for this waiter of the peer
+	count Word // of the marks for this waiter of the peer
 	_     [7]uint64
 }
 
 // A Control is the control block of a lane. All of it is written by the owner
 // of the file; of the peer's, words are loaded only: the mapping is read-only.
 type Control struct {
-	Generation atomic.Uint64 // of the attachment; 0: the owner let go
-	Closed     atomic.Uint64 // 1: the owner closed or reset its end
-	Shut       atomic.Uint64 // 1: the owner shut down its write side
+	Generation Word // of the attachment; 0: the owner let go
+	Closed     Word // 1: the owner closed or reset its end
+	Shut       Word // 1: the owner shut down its write side
 	_          [5]uint64
-	Consent    atomic.Uint64 // how often the peer may have switched
-	GoBack     atomic.Uint64 // 0, or 1 + the lane bytes the owner has taken for good
+	Consent    Word // how often the peer may have switched
+	GoBack     Word // 0, or 1 + the lane bytes the owner has taken for good
 	_          [6]uint64
 
-	slotsTaken  atomic.Uint64 // credit: slots consumed of the peer's lane
-	windowTaken atomic.Uint64 // credit: bytes taken out of its windows
-	zcopyTaken  atomic.Uint64 // credit: bytes copied out of adverts
-	zcopyBusy   atomic.Uint64 // 1: the owner is copying
-	zcopyLeast  atomic.Uint64 // shortest advert that it takes; 0: none
+	slotsTaken  Word // credit: slots consumed of the peer's lane
+	windowTaken Word // credit: bytes taken out of its windows
+	zcopyTaken  Word // credit: bytes copied out of adverts
+	zcopyBusy   Word // 1: the owner is copying
+	zcopyLeast  Word // shortest advert that it takes; 0: none
 	_           [3]uint64
-	RxWaiters   atomic.Uint64 // bit w: ring waiter w after posting; and see [Memory.Mark]
-	TxWaiters   atomic.Uint64 // bit w: ring waiter w after giving credit
+	RxWaiters   Word // bit w: ring waiter w after posting; and see [Memory.Mark]
+	TxWaiters   Word // bit w: ring waiter w after giving credit
 
-	zcopyWithdrawn atomic.Uint64 // so many of the owner's adverts are over, taken or not
+	zcopyWithdrawn Word // so many of the owner's adverts are over, taken or not
 	_              [5]uint64
 }
 
@@ -115,7 +122,7 @@ func offset(all, b []byte) (at uint64, ok bool) {
 
 // statusWord is the status word of slot number k of a ring, whose length is a
 // power of two.
-func statusWord(ring []byte, k uint64) *atomic.Uint64 {
+func statusWord(ring []byte, k uint64) *Word {
 	at := k * slotSize & (uint64(len(ring)) - 1)
-	return (*atomic.Uint64)(unsafe.Pointer(&ring[at : at+slotSize][0]))
+	return (*Word)(unsafe.Pointer(&ring[at : at+slotSize][0]))
 }
