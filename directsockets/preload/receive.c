@@ -121,8 +121,8 @@ void rx_turn(struct conn *c, int fd)
 			c->rx_pending = false;
 			atomic_store(&c->rx_mode, MODE_LANE);
 		}
-		if (c->rx_mode == MODE_LANE)
-			took |= lane_meet(&c->rx);
+		bool dropped = c->rx_mode == MODE_LANE && lane_meet(&c->rx);
+		took |= dropped;
 		if (c->rx.advert.left && c->rx.advert.stuck && lane_valid(&c->rx, c->rx.slot) && !lane_void(&c->rx)) {
 			nonsense(c, fd); // nobody posts behind an advert that is out
 			break;
@@ -146,6 +146,7 @@ void rx_turn(struct conn *c, int fd)
 		} else if (tag == TAG_BACK && lane && a == c->rx.bytes) {
 			atomic_store(&c->rx_mode, MODE_TCP);
 			atomic_store(&c->rx_hint, 1);
+			c->rx_late = dropped && c->rx_told;
 			lane_give(&c->rx); // before consent: no more than four control slots are ever in use
 			if (!asked)
 				atomic_store(&c->own->consent, ++c->rx_consented);
@@ -363,8 +364,12 @@ ssize_t rx_take(struct conn *c, int fd, struct cursor *cur, int flags)
 			}
 			if (!c->rx_fin && ask_now(c) && rx_probe(c, fd))
 				continue;
-			if (c->rx_told && lane_owed(&c->rx) && !c->rx_fin)
-				return -EAGAIN;
+			if (c->rx.advert.left) { // withdrawn, or soon: the rest comes behind it
+				if (!lane_owed(&c->rx))
+					continue;
+				if (c->rx_told && !c->rx_fin)
+					return -EAGAIN;
+			}
 			c->rx_told = false;
 			if (!c->rx_fin || lane_look(&c->rx) != LOOK_NONE)
 				return c->error ? failed(c) : -EAGAIN;
@@ -389,6 +394,7 @@ ssize_t rx_take(struct conn *c, int fd, struct cursor *cur, int flags)
 		ssize_t r = native_recv(fd, cur, limit, flags);
 		if (r > 0) {
 			atomic_store(&c->rx_hint, 1);
+			c->rx_late = false;
 			if (flags & MSG_PEEK)
 				return r;
 			atomic_fetch_add(&c->tcp_rx, (uint64_t)r);

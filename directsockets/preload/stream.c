@@ -83,26 +83,35 @@ static ssize_t failed(struct conn *c, size_t done, int e, int flags)
 
 enum { LEAVE_STEPS = 1000 }; // milliseconds that the way back may take
 
+// arrived: the kernel has bytes, or the end.
+static bool arrived(struct conn *c, int fd)
+{
+	struct pollfd p = {fd, POLLIN, 0};
+	return c->dead || c->rx_mode != MODE_TCP || real.poll(&p, 1, 0) != 0;
+}
+
 // returning waits while bytes that were on the lane are being sent again by TCP, or those of an
-// advert are put on the lane, if the program was told of them: nothing that was readable gives
-// EAGAIN. False: none.
+// advert are put on the lane or sent by TCP, if the program was told of them: nothing that was
+// readable gives EAGAIN. True: look again.
 static bool returning(struct conn *c, int fd)
 {
-	bool due = c->rx_frozen || c->rx.advert.left, waited = false;
+	bool told = false, due = c->rx_frozen || c->rx.advert.left || c->rx_late;
 	for (int i = 0; i < LEAVE_STEPS && due; i++) {
 		if (!take(c, fd, &c->rx_lock))
-			return waited;
-		due = c->rx_told && (c->rx_frozen ? lane_look(&c->rx) == LOOK_DATA : lane_owed(&c->rx) && !c->rx_fin && !c->dead);
-		if (due && waited && i == LEAVE_STEPS - 1)
-			c->rx_told = false; // it takes its time: wait for this once
+			break;
+		told |= c->rx_told;
+		due = c->rx_told && (c->rx_frozen ? lane_look(&c->rx) == LOOK_DATA
+				     : c->rx_late ? !arrived(c, fd)
+						  : lane_owed(&c->rx) && !c->rx_fin && !c->dead);
+		if (due && i == LEAVE_STEPS - 1)
+			c->rx_told = c->rx_late = false; // it takes its time: wait for this once
 		lock_give(&c->rx_lock);
 		if (!due)
 			break;
-		waited = true;
 		conn_heed(); // the other end may be ours too
 		real.poll(NULL, 0, 1);
 	}
-	return waited;
+	return told;
 }
 
 ssize_t stream_recv(struct conn *c, int fd, const struct iovec *iov, int n, int flags)
@@ -134,7 +143,7 @@ ssize_t stream_recv(struct conn *c, int fd, const struct iovec *iov, int n, int 
 	size_t target = flags & MSG_WAITALL ? cur.left : low < cur.left ? low : cur.left;
 	struct sleep s = sleep_begin(c->rcvtimeo_ns);
 	size_t got = 0, whole = cur.left;
-	bool waited = false;
+	bool again = false;
 	channel_ran(c->channel);
 	for (;;) {
 		ssize_t r;
@@ -168,8 +177,8 @@ ssize_t stream_recv(struct conn *c, int fd, const struct iovec *iov, int n, int 
 		}
 		if (r == 0)
 			return (ssize_t)got;
-		if (r == -EAGAIN && !block && !got && !waited && returning(c, fd)) {
-			waited = true;
+		if (r == -EAGAIN && !block && !got && !again && returning(c, fd)) {
+			again = true;
 			continue;
 		}
 		if (r != -EAGAIN || !block)
@@ -407,7 +416,7 @@ uint32_t stream_ready(struct conn *c, int fd, uint32_t want)
 	return r & (want | EPOLLHUP | EPOLLERR);
 }
 
-int stream_unread(struct conn *c, int fd)
+static int unread_now(struct conn *c, int fd)
 {
 	int n = 0;
 	if (!take(c, fd, &c->rx_lock))
@@ -430,6 +439,12 @@ int stream_unread(struct conn *c, int fd)
 		n = posted; // they are being sent again, by TCP
 	lock_give(&c->rx_lock);
 	return n;
+}
+
+int stream_unread(struct conn *c, int fd)
+{
+	int n = unread_now(c, fd);
+	return n == 0 && returning(c, fd) ? unread_now(c, fd) : n;
 }
 
 int stream_shutdown(struct conn *c, int fd, int how)
