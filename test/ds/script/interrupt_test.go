@@ -54,15 +54,20 @@ func TestOthersTakeNoWakeUps(t *testing.T) {
 // ZCP-1: a withdrawal that finds the reader busy is finished.
 func TestWithdrawnWhileBusy(t *testing.T) {
 	program, library := ds.Build(t, "busy", nil, "busy.c"), ds.Library(t)
+	busy := 0
 	for range 8 { // a writer that looks by itself in time hides what is tested
 		cmd := exec.CommandContext(t.Context(), program)
 		cmd.Env = append(os.Environ(), ds.Preload(library, ds.Fabric(t), "EXN_DS_ZCOPY=65536", "EXN_DS_WINDOW=16384", "EXN_DS_TEST_SWITCH=2")...)
 		text, err := cmd.CombinedOutput()
 		if cmd.ProcessState != nil && cmd.ProcessState.ExitCode() == 77 {
-			t.Skip("process_vm_readv is not permitted here, or Linux is older than 6.5")
+			continue
 		}
 		if err != nil {
 			t.Fatalf("%v\n%s", err, text)
 		}
+		busy++
+	}
+	if busy == 0 {
+		t.Skip("process_vm_readv is not permitted here, or Linux is older than 6.5")
 	}
 }

@@ -167,6 +167,9 @@ func likeTCPBy(t *testing.T, by string, s script.Script, library string, with []
 	}
 	const again = 4
 	for range again {
+		if len(with) < len(both) { // it goes by TCP itself, which may do something later on a busy machine
+			got = play(t, stage(), s)
+		}
 		if script.Diff(play(t, plain, s), got) == "" {
 			return
 		}
