@@ -23,6 +23,7 @@
 #define KERNEL_BUSY_NS 50000 // the kernel is asked this often while lanes are busy
 #define KERNEL_SPIN_NS 10000 // and this often while spinning
 #define POOR_NS 1000000      // and this often when the perch cannot tell
+#define AHEAD 6              // a slot takes as long to come as so many looks
 #define AGAIN (-2)           // the set has changed: wait in the other way
 
 // scan looks at our members: readiness as the program wants it. Lock held.
@@ -30,9 +31,12 @@ static int scan(struct epset *e, struct epoll_event *evs, int max)
 {
 	int n = 0;
 	marks_gather(e);
-	unsigned count = (unsigned)e->nhot;
+	unsigned count = (unsigned)e->nhot, first = count ? e->start % count : 0;
 	for (unsigned k = 0; k < count && n < max; k++) {
-		struct member *m = e->hot[(e->start + k) % count];
+		unsigned at = first + k;
+		struct member *m = e->hot[at < count ? at : at - count], *next = e->hot[at + AHEAD < count ? at + AHEAD : 0];
+		if (next->c)
+			lane_expect(&next->c->rx);
 		uint32_t r = member_due(m, true);
 		if (!r)
 			continue;
@@ -44,7 +48,7 @@ static int scan(struct epset *e, struct epoll_event *evs, int max)
 		if (m->events & EPOLLONESHOT)
 			m->disabled = true;
 		if (n == max)
-			e->start = (e->start + k + 1) % count;
+			e->start = first + k + 1;
 	}
 	return n;
 }

@@ -7,7 +7,7 @@
 
 static uint64_t status_at(const struct lane_rx *r, uint64_t slot)
 {
-	return load_acquire(r->ring + (slot & (r->slots - 1)) * LANE_SLOT);
+	return load_acquire(r->ring + lane_slot(slot, r->slots));
 }
 
 static enum lane_look classify(uint64_t status, uint32_t *tag, uint32_t *n)
@@ -102,7 +102,7 @@ bool lane_meet(struct lane_rx *r)
 			return dropped;
 		if (!r->advert.left) {
 			if (!lane_valid(r, r->slot) || classify(status_at(r, r->slot), &tag, &n) != LOOK_DATA || !is_advert(tag) ||
-			    !open_advert(r, tag, r->ring + (r->slot & (r->slots - 1)) * LANE_SLOT + 8))
+			    !open_advert(r, tag, r->ring + lane_slot(r->slot, r->slots) + 8))
 				return dropped;
 			r->slot++;
 		}
@@ -129,7 +129,7 @@ size_t lane_read(struct lane_rx *r, struct cursor *c, bool *hostile)
 			continue;
 		}
 		enum lane_look what = lane_valid(r, r->slot) ? classify(status_at(r, r->slot), &tag, &n) : LOOK_NONE;
-		const uint8_t *from = r->ring + (r->slot & (r->slots - 1)) * LANE_SLOT + 8;
+		const uint8_t *from = r->ring + lane_slot(r->slot, r->slots) + 8;
 		if (r->off == 0 && (what == LOOK_NONE || what == LOOK_CONTROL))
 			break;
 		// A slot of which a part was read cannot go away or become another.
@@ -171,7 +171,7 @@ enum lane_tag lane_take(struct lane_rx *r, uint64_t *a, uint64_t *b)
 	uint32_t tag, n;
 	if (classify(status_at(r, r->slot), &tag, &n) != LOOK_CONTROL)
 		tag = TAG_ABORT; // it changed between two looks
-	memcpy(v, r->ring + (r->slot & (r->slots - 1)) * LANE_SLOT + 8, sizeof v);
+	memcpy(v, r->ring + lane_slot(r->slot, r->slots) + 8, sizeof v);
 	*a = v[0];
 	*b = v[1];
 	r->slot++;
@@ -186,7 +186,7 @@ enum lane_look lane_skip(struct lane_rx *r)
 	walk.off = 0;
 	walk.piece_left = walk.advert.left = 0;
 	for (uint32_t i = 0; i < r->slots && lane_valid(&walk, walk.slot); i++, walk.slot++) {
-		const uint8_t *from = walk.ring + (walk.slot & (walk.slots - 1)) * LANE_SLOT + 8;
+		const uint8_t *from = walk.ring + lane_slot(walk.slot, walk.slots) + 8;
 		enum lane_look what = classify(status_at(&walk, walk.slot), &tag, &n);
 		if (what == LOOK_HOSTILE || (tag == TAG_RMA_INFO && !open_piece(&walk, from)) ||
 		    (is_advert(tag) && !open_advert(&walk, tag, from)))
@@ -217,7 +217,7 @@ size_t lane_available(const struct lane_rx *r, size_t limit, bool through)
 			continue;
 		if (what != LOOK_DATA)
 			break;
-		const uint8_t *from = walk.ring + (walk.slot & (walk.slots - 1)) * LANE_SLOT + 8;
+		const uint8_t *from = walk.ring + lane_slot(walk.slot, walk.slots) + 8;
 		if (is_advert(tag) ? !open_advert(&walk, tag, from) : tag == TAG_RMA_INFO && !open_piece(&walk, from))
 			break;
 		if (is_advert(tag))

@@ -218,14 +218,13 @@ static void grow(struct lane_tx *t)
 
 static void publish(struct lane_tx *t, enum lane_tag tag, uint64_t n)
 {
-	uint64_t valid = (t->slot / t->slots & 1) ^ 1;
-	uint64_t status = valid << 63 | n << 38 | (uint64_t)tag << 32;
-	_Atomic uint64_t *s = (_Atomic uint64_t *)(t->ring + (t->slot & (t->slots - 1)) * LANE_SLOT);
+	uint64_t status = lane_parity(t->slot, t->slots) << 63 | n << 38 | (uint64_t)tag << 32;
+	_Atomic uint64_t *s = (_Atomic uint64_t *)(t->ring + lane_slot(t->slot, t->slots));
 	t->slot++;
 	atomic_store_explicit(s, status, memory_order_release);
 }
 
-static uint8_t *payload(struct lane_tx *t) { return t->ring + (t->slot & (t->slots - 1)) * LANE_SLOT + 8; }
+static uint8_t *payload(struct lane_tx *t) { return t->ring + lane_slot(t->slot, t->slots) + 8; }
 
 bool lane_post(struct lane_tx *t, enum lane_tag tag, uint64_t a, uint64_t b)
 {
@@ -355,13 +354,13 @@ bool lane_joined(struct lane_tx *t)
 
 static uint32_t own_tag(const struct lane_tx *t, uint64_t slot)
 {
-	return load_acquire(t->ring + (slot & (t->slots - 1)) * LANE_SLOT) >> 32 & 0x3f;
+	return load_acquire(t->ring + lane_slot(slot, t->slots)) >> 32 & 0x3f;
 }
 
 // A slot of our own ring: how many stream bytes it carries, and where they are.
 static uint64_t own_slot(const struct lane_tx *t, uint64_t slot, uint8_t **at)
 {
-	uint8_t *s = t->ring + (slot & (t->slots - 1)) * LANE_SLOT;
+	uint8_t *s = t->ring + lane_slot(slot, t->slots);
 	uint64_t v[2];
 	switch (own_tag(t, slot)) {
 	case TAG_VELO:

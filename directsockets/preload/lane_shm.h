@@ -162,6 +162,11 @@ static inline struct lane_ctl *lane_ctl(const struct lane_memory *m, uint32_t la
 	return (struct lane_ctl *)(m->base + LANE_HEAD + (uint64_t)lane * LANE_CTL);
 }
 
+// lane_slot is where slot number k lies in a ring, and lane_parity the valid bit that
+// says that it is posted, 1 on the first lap. The number of slots is a power of two.
+static inline size_t lane_slot(uint64_t k, uint32_t slots) { return (k & (slots - 1)) * LANE_SLOT; }
+static inline uint64_t lane_parity(uint64_t k, uint32_t slots) { return !(k & slots); }
+
 // A cursor walks over an iovec.
 struct cursor {
 	const struct iovec *iov;
@@ -305,9 +310,20 @@ enum lane_look lane_look(const struct lane_rx *r);
 // reads only what never changes.
 HINT static inline bool lane_valid(const struct lane_rx *r, uint64_t slot)
 {
-	const _Atomic uint64_t *s = (const _Atomic uint64_t *)(r->ring + (slot & (r->slots - 1)) * LANE_SLOT);
-	uint64_t lap = slot / r->slots;
-	return (atomic_load_explicit((_Atomic uint64_t *)(uintptr_t)s, memory_order_acquire) >> 63) == ((lap & 1) ^ 1);
+	return load_acquire(r->ring + lane_slot(slot, r->slots)) >> 63 == lane_parity(slot, r->slots);
+}
+
+// lane_expect has the processor fetch the slot that is read next, and lane_intend the one
+// that is written next. The other end's processor has both; they should be here by then.
+HINT static inline void lane_expect(const struct lane_rx *r) { __builtin_prefetch(r->ring + lane_slot(r->slot, r->slots)); }
+HINT static inline void lane_intend(const struct lane_tx *t)
+{
+	const uint8_t *slot = t->ring + lane_slot(t->slot, t->slots);
+#ifdef __x86_64__
+	__asm__ volatile("prefetchw %0" : : "m"(*slot)); // one that does not know it does nothing
+#else
+	__builtin_prefetch(slot, 1);
+#endif
 }
 
 // lane_news moves *slot behind what is posted, and says whether stream bytes or an

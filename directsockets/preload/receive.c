@@ -254,8 +254,10 @@ static size_t from_lane(struct conn *c, int fd, struct cursor *cur)
 		n += k + lane_read(&c->rx, cur, &hostile);
 	}
 	lane_give(&c->rx);
-	if (n > 0)
+	if (n > 0) {
+		lane_intend(&c->tx); // an answer, most likely
 		channel_brought(c->channel);
+	}
 	if (hostile)
 		nonsense(c, fd);
 	return n;
