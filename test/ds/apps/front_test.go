@@ -16,6 +16,8 @@ import (
 // Before it: TLS, and a proxy to an upstream whose connections are kept. What nginx is
 // replaced by gets only the variables that it names. A worker that is to go waits for
 // timers, and a connection that has sent sendfile_max_chunk without being blocked has none.
+// Nor, from 1.17.5 to 1.23.0 and without the library too, has one whose upstream's bytes end
+// exactly where nginx' buffers do, unless they pass unbuffered.
 const frontConfiguration = `
 daemon on;
 env LD_PRELOAD;
@@ -44,6 +46,12 @@ http {
 			proxy_pass http://behind;
 			proxy_http_version 1.1;
 			proxy_set_header Connection "";
+		}
+		location /through/ {
+			proxy_pass http://behind/;
+			proxy_http_version 1.1;
+			proxy_set_header Connection "";
+			proxy_buffering off;
 		}
 		location /own/ { alias %[1]s/www/; }
 	}
@@ -78,7 +86,7 @@ func TestNginxInFront(t *testing.T) {
 		s.watch.follow(pid)
 		for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGUSR2} {
 			done := make(chan string)
-			go func() { done <- browse(s, plain+"/own") }() // proxied ones may be cut off: RESULTS.md
+			go func() { done <- browse(s, plain+"/own") + browse(s, plain+"/through") }()
 			if err := syscall.Kill(pid, sig); err != nil {
 				s.Fatal(err)
 			}
