@@ -10,6 +10,9 @@
 // fits is the one that holds. PORTS (of the server) is "any" or like 80,8000-8010,
 // ADDRESSES (of the other end) "any" or like 10.0.0.0/8,fd00::/8. What is not
 // understood is skipped: exn-tun run has told of it before.
+//
+// It is read without malloc: an allocator like jemalloc opens files while it begins,
+// with its lock held, and that call of open may be the first that the library sees.
 #include "real.h"
 
 #include "policy.h"
@@ -19,12 +22,13 @@
 #include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "config.h"
 #include "conn.h"
 #include "tuple.h"
 
-enum { RULES = 64, PORTS = 16, SUBNETS = 16 };
+enum { RULES = 64, PORTS = 16, SUBNETS = 16, SETTINGS = 2048 };
 
 struct rule {
 	bool in, out, upgrade;
@@ -35,7 +39,7 @@ struct rule {
 
 static struct rule rules[RULES]; // those for this program
 static uint32_t count;
-static char *settings; // of this program: the rest of its record
+static char settings[SETTINGS]; // of this program: the rest of its record
 
 static bool parse_ports(struct rule *r, char *list)
 {
@@ -77,27 +81,34 @@ static void program(char *record)
 	char *save = NULL;
 	strtok_r(record, " ", &save);
 	const char *pattern = strtok_r(NULL, " ", &save);
-	if (pattern && !settings && fnmatch(pattern, program_invocation_short_name, 0) == 0)
-		settings = strdup(save ? save : "");
+	static bool found;
+	if (pattern && !found && fnmatch(pattern, program_invocation_short_name, 0) == 0) {
+		snprintf(settings, sizeof settings, "%s", save ? save : "");
+		found = true;
+	}
 }
 
 void policy_init(const char *text)
 {
-	char *copy = text && *text ? strdup(text) : NULL, *save = NULL;
-	for (char *record = copy ? strtok_r(copy, ";", &save) : NULL; record; record = strtok_r(NULL, ";", &save)) {
+	size_t size = text ? strlen(text) + 1 : 0;
+	char *copy = size > 1 ? mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : MAP_FAILED, *save = NULL;
+	if (copy == MAP_FAILED)
+		return;
+	memcpy(copy, text, size);
+	for (char *record = strtok_r(copy, ";", &save); record; record = strtok_r(NULL, ";", &save)) {
 		if (!strncmp(record, "connection ", 11))
 			connection(record);
 		else if (!strncmp(record, "program ", 8))
 			program(record);
 	}
-	free(copy);
+	munmap(copy, size);
 }
 
 const char *policy_setting(const char *name)
 {
 	static char value[64];
 	size_t n = strlen(name);
-	for (const char *s = settings; s && *s; s += strcspn(s, " ")) {
+	for (const char *s = settings; *s; s += strcspn(s, " ")) {
 		s += strspn(s, " ");
 		if (!strncmp(s, name, n) && s[n] == '=') {
 			snprintf(value, sizeof value, "%.*s", (int)strcspn(s + n + 1, " "), s + n + 1);

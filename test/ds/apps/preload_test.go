@@ -2,11 +2,13 @@ package apps_test
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
 
+	"exnet/test/debroot"
 	"exnet/test/ds"
 )
 
@@ -65,6 +67,21 @@ func TestPreloadBesideAnother(t *testing.T) {
 		cmd.Env = append(os.Environ(), append(ds.Preload(library, ds.Fabric(t)), "LD_PRELOAD="+order[0]+":"+order[1])...)
 		if out, err := cmd.CombinedOutput(); err != nil || !bytes.HasSuffix(out, []byte("\n0\n")) {
 			t.Errorf("%v: %v\n%s", order, err, out)
+		}
+	}
+}
+
+// Redis' allocator opens files while it begins, with its lock held, and that is the first call that the
+// library sees: it must read its settings and a policy without allocating.
+func TestPolicyBesideAllocator(t *testing.T) {
+	root := debroot.Need(t, "redis-server", "redis-tools")
+	ctx, cancel := context.WithTimeout(t.Context(), patience())
+	defer cancel()
+	for _, program := range []string{"redis-server", "redis-cli"} {
+		command := append([]string{"EXN_DS_POLICY=program redis-* EXN_DS_CALLS=9;connection redis-* any any any no;"}, ds.Preload(ds.Library(t), ds.Fabric(t))...)
+		out, err := root.Command(ctx, "env", append(command, program, "--version")...).CombinedOutput()
+		if err != nil || !bytes.Contains(out, []byte("edis")) {
+			t.Errorf("%s --version: %v: %s", program, err, out)
 		}
 	}
 }
