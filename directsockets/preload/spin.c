@@ -14,9 +14,15 @@
 //	                                  be pinned to one says nothing: the peer may be on
 //	                                  another
 //	with a quota below two CPUs       what is spun away is missing later: the cgroup is
-//	                                  throttled, for tens of milliseconds
-//	while the cgroup is throttled     for a second after nr_throttled has grown, with
-//	                                  whatever quota; asked after each 64 spins for nothing
+//	                                  throttled, for tens of milliseconds. Of our cgroup and
+//	                                  those above it the tightest counts; asked each second,
+//	                                  since quotas are changed while programs run
+//	while a cgroup is throttled       for a second after nr_throttled has grown, with
+//	                                  whatever quota; asked after each 64 spins for nothing.
+//	                                  A cgroup counts there what its own quota did only, so
+//	                                  those above it are asked, too
+//
+// In a cgroup namespace, as containers have, what is above its root is not seen.
 #include "real.h"
 
 #include "spin.h"
@@ -30,8 +36,9 @@
 #include "clock.h"
 #include "config.h"
 
-enum { ASK_EVERY = 64, RETRY_EVERY = 32, SHORTEST = 1000 };
+enum { ASK_EVERY = 64, RETRY_EVERY = 32, SHORTEST = 1000, PATH = 4096 };
 #define PAUSE_NS 1000000000u
+#define QUOTA_NS 1000000000u
 
 static _Atomic uint32_t wasted;
 static _Atomic uint64_t throttled = ~0ull; // the last count seen
@@ -42,7 +49,7 @@ static _Atomic uint64_t paused_until;
 // text reads a small file of a cgroup.
 static bool text(const char *group, const char *name, char *to, size_t n)
 {
-	char path[512];
+	char path[PATH + 32];
 	snprintf(path, sizeof path, "%s/%s", group, name);
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	ssize_t got = fd < 0 ? -1 : real.read(fd, to, n - 1);
@@ -53,11 +60,12 @@ static bool text(const char *group, const char *name, char *to, size_t n)
 }
 
 // group is the directory of our cgroup with the controller of CPU time: that of version 1 if
-// that has it ("4:cpu,cpuacct:/a/b"), else of version 2 ("0::/a/b").
-static void group(char *to, size_t n)
+// that has it ("4:cpu,cpuacct:/a/b"), else of version 2 ("0::/a/b"). A container may have its own
+// as the root of what is mounted and still be told the path outside, which leads nowhere then.
+static void group(char *to)
 {
-	char all[4096], *next;
-	snprintf(to, n, TOP);
+	char all[PATH], some[64], *next;
+	snprintf(to, PATH, TOP);
 	text("/proc/self", "cgroup", all, sizeof all);
 	for (char *line = all; *line; line = next) {
 		next = line + strcspn(line, "\n");
@@ -67,19 +75,22 @@ static void group(char *to, size_t n)
 		if (!path)
 			continue;
 		*path++ = 0;
-		if (!kind[1])
-			snprintf(to, n, TOP "%s", path);
-		else if (!strcmp(kind + 1, "cpu") || !strncmp(kind + 1, "cpu,", 4)) {
-			char first[256], some[64];
-			snprintf(first, sizeof first, TOP "/cpu%s", path);
-			if (!text(first, "cpu.stat", some, sizeof some))
-				continue; // not mounted
-			snprintf(to, n, "%s", first);
+		if (!kind[1]) {
+			snprintf(to, PATH, TOP "%s", path);
+		} else if ((!strcmp(kind + 1, "cpu") || !strncmp(kind + 1, "cpu,", 4)) && text(TOP "/cpu", "cpu.stat", some, sizeof some)) {
+			snprintf(to, PATH, TOP "/cpu%s", path);
 			break;
 		}
 	}
 	for (size_t end = strlen(to); end > 0 && to[end - 1] == '/'; end--)
 		to[end - 1] = 0;
+}
+
+// above goes to the cgroup above, if there is one.
+static bool above(char *path)
+{
+	*strrchr(path, '/') = 0;
+	return strlen(path) >= strlen(TOP);
 }
 
 // quota says how much CPU time a cgroup has in how much time.
@@ -97,37 +108,46 @@ static bool scarce(void)
 {
 	if (sysconf(_SC_NPROCESSORS_ONLN) < 2)
 		return true;
-	char path[256];
+	char path[PATH];
 	unsigned long of, each;
-	for (group(path, sizeof path); strlen(path) >= strlen(TOP); *strrchr(path, '/') = 0)
+	group(path);
+	do
 		if (quota(path, &of, &each) && of < 2 * each)
 			return true;
+	while (above(path));
 	return false;
 }
 
-// throttling: the count of periods in which the cgroup had to wait has grown.
+// throttling: the count of periods in which a cgroup of ours had to wait has grown.
 static bool throttling(void)
 {
-	char path[256], stat[1024];
-	group(path, sizeof path);
-	char *at = text(path, "cpu.stat", stat, sizeof stat) ? strstr(stat, "nr_throttled ") : NULL;
-	if (!at)
-		return false;
-	uint64_t now = strtoull(at + strlen("nr_throttled "), NULL, 10), was = atomic_exchange(&throttled, now);
+	char path[PATH], stat[1024];
+	uint64_t now = 0;
+	group(path);
+	do {
+		char *at = text(path, "cpu.stat", stat, sizeof stat) ? strstr(stat, "nr_throttled ") : NULL;
+		if (at)
+			now += strtoull(at + strlen("nr_throttled "), NULL, 10);
+	} while (above(path));
+	uint64_t was = atomic_exchange(&throttled, now);
 	return was != ~0ull && now > was;
-}
-
-// longest is EXN_DS_SPIN_US, unless we should not spin at all.
-static uint64_t longest(void)
-{
-	static _Atomic int verdict; // 1 spin, 2 do not; the answer costs some system calls
-	if (!atomic_load_explicit(&verdict, memory_order_relaxed))
-		atomic_store(&verdict, scarce() ? 2 : 1);
-	return atomic_load_explicit(&verdict, memory_order_relaxed) == 1 ? config.spin_ns : 0;
 }
 
 #define load(x) atomic_load_explicit(&(x), memory_order_relaxed)
 #define store(x, v) atomic_store_explicit(&(x), v, memory_order_relaxed)
+
+// longest is EXN_DS_SPIN_US, unless we should not spin at all.
+static uint64_t longest(void)
+{
+	static _Atomic uint64_t due; // when to ask again; the answer costs some system calls
+	static _Atomic bool none;
+	if (!config.spin_ns)
+		return 0;
+	uint64_t now = clock_ns(), at = load(due);
+	if (now >= at && atomic_compare_exchange_strong(&due, &at, now + QUOTA_NS))
+		store(none, scarce());
+	return load(none) ? 0 : config.spin_ns;
+}
 
 uint64_t spin_ns(struct spin *s)
 {
