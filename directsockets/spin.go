@@ -2,7 +2,6 @@ package directsockets
 
 import (
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -85,5 +84,20 @@ func (s *spin) vain() {
 }
 
 // scarce says that less than two CPUs are ours: the peer could not run while we
-// spin, or the cgroup would be throttled for it later.
-var scarce = sync.OnceValue(func() bool { return limits.CPUs() < 2 })
+// spin, or the cgroup would be throttled for it later. Quotas are changed while programs
+// run, so it asks again after quotaLife.
+func scarce() bool {
+	now, due := time.Since(quotaEpoch), quotaDue.Load()
+	if int64(now) >= due && quotaDue.CompareAndSwap(due, int64(now+quotaLife)) {
+		quotaScarce.Store(limits.CPUs() < 2)
+	}
+	return quotaScarce.Load()
+}
+
+const quotaLife = time.Second
+
+var (
+	quotaEpoch  = time.Now()
+	quotaDue    atomic.Int64 // since quotaEpoch
+	quotaScarce atomic.Bool
+)
