@@ -111,7 +111,7 @@ func (p Plan) throttled(run func(context.Context, *arena, int) (outcome, error))
 					if o, err = run(ctx, a, n); err != nil {
 						return o, err
 					}
-					times, periods, err := (&cgroup{a.group}).throttled()
+					times, periods, err := (&cgroup{dir: a.group}).throttled()
 					o.value = 100 * times / max(1, periods)
 					return o, err
 				}}
