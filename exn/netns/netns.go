@@ -64,6 +64,9 @@ func Open(name string) (*NS, error) {
 		path = filepath.Join(named, name)
 	}
 	file, err := os.Open(path)
+	if errors.Is(err, os.ErrPermission) {
+		return nil, fmt.Errorf("network namespace %q: %w; that of another process needs CAP_SYS_PTRACE", name, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("network namespace %q: %w; see ip netns list, or make it with ip netns add", name, err)
 	}
