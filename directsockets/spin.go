@@ -28,7 +28,7 @@ func init() { procs.Store(int32(runtime.GOMAXPROCS(0))) }
 
 // time is how long to look this time.
 func (s *spin) time() time.Duration {
-	if env.spin == 0 || scarce() {
+	if env.spin == 0 || scarce() || quotaPaused() {
 		return 0
 	}
 	if s.failed%spinRetry == 0 {
@@ -81,6 +81,13 @@ func (s *spin) look(ch *channel, ready, stop func() bool) bool {
 func (s *spin) vain() {
 	s.halved++
 	s.failed++
+	if quotaVain.Add(1)%quotaAsk != 0 {
+		return
+	}
+	// The first count says nothing: it is what was before.
+	if now := limits.Throttled() + 1; quotaThrottled.Swap(now) < now && quotaAsked.Swap(true) {
+		quotaPause.Store(int64(time.Since(quotaEpoch) + quotaLife))
+	}
 }
 
 // scarce says that less than two CPUs are ours: the peer could not run while we
@@ -94,10 +101,25 @@ func scarce() bool {
 	return quotaScarce.Load()
 }
 
-const quotaLife = time.Second
+// quotaPaused says that a cgroup of ours was throttled of late.
+func quotaPaused() bool {
+	until := quotaPause.Load()
+	return until != 0 && int64(time.Since(quotaEpoch)) < until
+}
+
+const (
+	quotaLife = time.Second
+	// quotaAsk is after how many looks in vain we ask whether our cgroups are throttled. If they were since
+	// the last time, nobody looks for quotaLife.
+	quotaAsk = 64
+)
 
 var (
-	quotaEpoch  = time.Now()
-	quotaDue    atomic.Int64 // since quotaEpoch
-	quotaScarce atomic.Bool
+	quotaEpoch     = time.Now()
+	quotaDue       atomic.Int64 // since quotaEpoch
+	quotaScarce    atomic.Bool
+	quotaVain      atomic.Uint32
+	quotaThrottled atomic.Uint64
+	quotaAsked     atomic.Bool
+	quotaPause     atomic.Int64 // until then, since quotaEpoch
 )

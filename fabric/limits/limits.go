@@ -3,6 +3,7 @@ package limits
 
 import (
 	"fmt"
+	"iter"
 	"math"
 	"os"
 	"path/filepath"
@@ -69,29 +70,65 @@ func CPUs() float64 {
 // cgroupQuota reads the lowest quota of CPU time on the way from our cgroup to the root.
 func cgroupQuota(root, groups string) float64 {
 	least := math.Inf(1)
-	for line := range strings.Lines(groups) {
-		fields := strings.SplitN(strings.TrimSpace(line), ":", 3) // "0::/a/b", or of version 1 "4:cpu,cpuacct:/a/b"
-		if len(fields) < 3 || fields[1] != "" && !slices.Contains(strings.Split(fields[1], ","), "cpu") {
-			continue
+	for dir, first := range cpuGroups(root, groups) {
+		files := []string{"cpu.max"} // "max" has no numbers
+		if first {
+			files = []string{"cpu.cfs_quota_us", "cpu.cfs_period_us"} // a quota of -1 is none
 		}
-		top, files := root, []string{"cpu.max"} // "max" has no numbers
-		if fields[1] != "" {
-			top, files = filepath.Join(root, "cpu"), []string{"cpu.cfs_quota_us", "cpu.cfs_period_us"} // a quota of -1 is none
+		var all string
+		for _, name := range files {
+			text, _ := os.ReadFile(filepath.Join(dir, name))
+			all += string(text) + " "
 		}
-		for dir := filepath.Clean("/" + fields[2]); ; dir = filepath.Dir(dir) {
-			var all string
-			for _, name := range files {
-				text, _ := os.ReadFile(filepath.Join(top, dir, name))
-				all += string(text) + " "
-			}
-			var quota, period float64
-			if n, _ := fmt.Sscan(all, &quota, &period); n == 2 && quota > 0 && period > 0 {
-				least = min(least, quota/period)
-			}
-			if dir == "/" {
-				break
-			}
+		var quota, period float64
+		if n, _ := fmt.Sscan(all, &quota, &period); n == 2 && quota > 0 && period > 0 {
+			least = min(least, quota/period)
 		}
 	}
 	return least
+}
+
+// Throttled counts the periods in which a cgroup of ours had used up its quota of CPU time, those of the
+// cgroups above included: each counts what its own quota did only.
+func Throttled() uint64 {
+	groups, _ := os.ReadFile("/proc/self/cgroup") // without it there is no quota
+	return cgroupThrottled("/sys/fs/cgroup", string(groups))
+}
+
+func cgroupThrottled(root, groups string) (times uint64) {
+	for dir := range cpuGroups(root, groups) {
+		text, _ := os.ReadFile(filepath.Join(dir, "cpu.stat"))
+		for line := range strings.Lines(string(text)) {
+			if count, found := strings.CutPrefix(strings.TrimSpace(line), "nr_throttled "); found {
+				n, _ := strconv.ParseUint(count, 10, 64)
+				times += n
+			}
+		}
+	}
+	return times
+}
+
+// cpuGroups are the directories of our cgroups that may have the controller of CPU time, up to the root, and
+// whether they are of version 1.
+func cpuGroups(root, groups string) iter.Seq2[string, bool] {
+	return func(yield func(string, bool) bool) {
+		for line := range strings.Lines(groups) {
+			fields := strings.SplitN(strings.TrimSpace(line), ":", 3) // "0::/a/b", or of version 1 "4:cpu,cpuacct:/a/b"
+			if len(fields) < 3 || fields[1] != "" && !slices.Contains(strings.Split(fields[1], ","), "cpu") {
+				continue
+			}
+			top, first := root, fields[1] != ""
+			if first {
+				top = filepath.Join(root, "cpu")
+			}
+			for dir := filepath.Clean("/" + fields[2]); ; dir = filepath.Dir(dir) {
+				if !yield(filepath.Join(top, dir), first) {
+					return
+				}
+				if dir == "/" {
+					break
+				}
+			}
+		}
+	}
 }

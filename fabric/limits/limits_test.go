@@ -62,3 +62,21 @@ func TestCgroupQuota(t *testing.T) {
 		}
 	}
 }
+
+func TestCgroupThrottled(t *testing.T) {
+	root := t.TempDir()
+	for name, text := range map[string]string{"cpu.stat": "usage_usec 7\n", "a/cpu.stat": "nr_periods 9\nnr_throttled 4\n", "a/b/cpu.stat": "nr_throttled 3\nthrottled_usec 1\n", "cpu/e/cpu.stat": "nr_throttled 5\n"} {
+		name = filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for groups, want := range map[string]uint64{"0::/a/b\n": 7, "0::/a\n": 4, "0::/\n": 0, "4:cpu,cpuacct:/e/f\n0::/\n": 5, "": 0} {
+		if got := cgroupThrottled(root, groups); got != want {
+			t.Errorf("%q: %d, want %d", groups, got, want)
+		}
+	}
+}
