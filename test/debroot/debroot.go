@@ -4,10 +4,15 @@
 //
 //	root := debroot.Need(t, "redis-server", "iperf3")
 //	cmd := root.Command(ctx, "redis-server", "--port", "0")
+//
+// EXN_DEBIAN=trixie has all tests use the programs of that release instead of those
+// of the machine's own. Not each test can: packages change their names, and programs
+// what they say.
 package debroot
 
 import (
 	"errors"
+	"os"
 	"testing"
 
 	"exnet/cmd/dsbench/debroot"
@@ -20,7 +25,13 @@ type Root = debroot.Root
 // had, and ends it when there are no such packages.
 func Need(tb testing.TB, packages ...string) *Root {
 	tb.Helper()
-	root, err := debroot.Open(tb.Context(), packages...)
+	return NeedRelease(tb, os.Getenv("EXN_DEBIAN"), packages...)
+}
+
+// NeedRelease is Need for packages of another Debian release, such as trixie.
+func NeedRelease(tb testing.TB, release string, packages ...string) *Root {
+	tb.Helper()
+	root, err := debroot.OpenRelease(tb.Context(), release, packages...)
 	if errors.Is(err, debroot.ErrUnavailable) {
 		tb.Skip(err)
 	}

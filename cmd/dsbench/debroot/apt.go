@@ -21,7 +21,8 @@ import (
 const listsLife = 7 * 24 * time.Hour
 
 // apt is Debian's package manager with a state of its own below dir.
-// The machine's record of installed packages is read, never written.
+// The machine's record of installed packages is read, never written; for
+// another release there is none (release.go).
 type apt struct {
 	dir    string
 	config string // a file read after the machine's configuration
@@ -53,7 +54,9 @@ Acquire::https::Timeout "20";
 #clear DPkg::Pre-Install-Pkgs;
 `
 
-func newApt(cache string) (*apt, error) {
+// newApt makes an apt whose state is in the cache, and which reads the lines of
+// more after its own.
+func newApt(cache, more string) (*apt, error) {
 	for _, program := range []string{"apt-get", "dpkg-deb", "tar"} {
 		if _, err := exec.LookPath(program); err != nil {
 			return nil, fmt.Errorf("%w: no %s on this machine", ErrUnavailable, program)
@@ -66,7 +69,7 @@ func newApt(cache string) (*apt, error) {
 			return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 		}
 	}
-	if err := os.WriteFile(a.config, fmt.Appendf(nil, aptConfig, a.dir), 0o644); err != nil {
+	if err := os.WriteFile(a.config, append(fmt.Appendf(nil, aptConfig, a.dir), more...), 0o644); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	return a, nil
@@ -75,8 +78,8 @@ func newApt(cache string) (*apt, error) {
 // unpacked returns the directory with the packages and those they need that
 // the machine lacks, which it fills when it is not there yet.
 func (a *apt) unpacked(ctx context.Context, packages []string) (string, error) {
-	fresh, err := a.update(ctx, listsLife)
-	if err != nil && !exists(a.stamp()) {
+	fresh, err := a.haveLists(ctx)
+	if err != nil {
 		return "", err
 	}
 	dir, err := a.unpack(ctx, packages)
@@ -88,6 +91,16 @@ func (a *apt) unpacked(ctx context.Context, packages []string) (string, error) {
 		return "", errors.Join(err, updateErr)
 	}
 	return a.unpack(ctx, packages)
+}
+
+// haveLists renews lists that are too old, and says whether it did. If it cannot,
+// old ones are better than none.
+func (a *apt) haveLists(ctx context.Context) (fresh bool, err error) {
+	fresh, err = a.update(ctx, listsLife)
+	if err != nil && exists(a.stamp()) {
+		err = nil
+	}
+	return fresh, err
 }
 
 func (a *apt) stamp() string { return filepath.Join(a.dir, "updated") }

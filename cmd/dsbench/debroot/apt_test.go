@@ -14,14 +14,27 @@ import (
 )
 
 // fakeApt stands for apt-get. It serves the packages of the directory SERVED,
-// knows of those in LISTED since the last update, and notes its calls.
+// knows of those in LISTED since the last update, and notes its calls. Each release
+// with sources of its own has a directory of them.
 const fakeApt = `#!/bin/sh
+config=$2
 shift 3 # --config-file FILE --quiet
 echo "$1 $2" >>"$FAKE/calls"
+sources=$(sed -n 's/^Dir::Etc::sourcelist "\(.*\)";/\1/p' "$config")
+if [ -n "$sources" ]; then
+	set -- $(cat "$sources") -- "$@"
+	FAKE=$FAKE/$4 # deb [signed-by=KEYS] MIRROR RELEASE main
+	[ "$3" = http://mirror.test/debian/ -a -d "$FAKE" ] || { echo "E: The repository '$3 $4 Release' does not have a Release file." >&2; exit 100; }
+	shift 6
+fi
 case "$1 $2" in
 "update "*)
 	[ ! -e "$FAKE/offline" ] || { echo "E: Temporary failure resolving" >&2; exit 100; }
 	ls "$FAKE/served" >"$FAKE/listed" ;;
+"indextargets "*)
+	[ ! -e "$FAKE/derived" ] || exit 0
+	echo http://mirror.test/debian/
+	echo http://other.test/debian/ ;;
 "install --simulate")
 	shift 2
 	for p in "$@"; do
@@ -101,7 +114,7 @@ func (a archive) calls(t *testing.T) []string {
 // unpack does what Open does, less what it remembers.
 func unpack(t *testing.T, cache string, packages ...string) (*Root, error) {
 	t.Helper()
-	return open(t.Context(), cache, packages)
+	return open(t.Context(), cache, "", packages)
 }
 
 const (

@@ -25,11 +25,21 @@
 // Others get PATH and LD_LIBRARY_PATH instead; programs with compiled-in
 // paths must be told theirs, see [Root.Path].
 //
+// # Other releases
+//
+// [OpenRelease] has the packages of another Debian release than the machine's,
+// from the same mirror: newer programs, on a newer C library. Of these everything
+// they depend on is unpacked, whatever the machine has, so only the kernel and
+// programs that no package needs are the machine's. The latter run on the newer
+// libraries, as they would in the middle of an upgrade.
+//
+//	root, err := debroot.OpenRelease(ctx, "trixie", "openjdk-21-jdk-headless")
+//
 // # The cache
 //
 // It is EXNET_CACHE, or exnet in the user's cache directory. It holds apt's
 // package lists, renewed after a week, and a directory for each set of packages
-// and versions. A lock serves one process at a time. It can be removed whenever
+// and versions; those of another release are in a directory of its name. A lock serves one process at a time. It can be removed whenever
 // no test runs. Apt is used with the machine's sources, proxies and keys, but
 // its lists, archives and locks are left alone.
 package debroot
@@ -76,8 +86,20 @@ type result struct {
 
 // Open fetches and unpacks the packages unless the cache has them.
 func Open(ctx context.Context, packages ...string) (*Root, error) {
+	return OpenRelease(ctx, "", packages...)
+}
+
+// OpenRelease is Open for a Debian release by its codename, such as trixie. The
+// machine's own is the empty string: by its name all of it would be unpacked a second
+// time. It wraps [ErrUnavailable], too, where the machine's sources have no
+// Debian, where the mirror does not have the release or the machine not its keys,
+// and where packages cannot be laid in place: they need their own C library.
+func OpenRelease(ctx context.Context, release string, packages ...string) (*Root, error) {
 	if len(packages) == 0 {
 		return nil, errors.New("no packages named")
+	}
+	if !codename.MatchString(release) {
+		return nil, fmt.Errorf("no Debian release has the name %q", release)
 	}
 	cache, err := cacheDir()
 	if err != nil {
@@ -85,13 +107,13 @@ func Open(ctx context.Context, packages ...string) (*Root, error) {
 	}
 	opened.Lock()
 	defer opened.Unlock()
-	name := strings.Join(append([]string{cache}, packages...), " ")
+	name := strings.Join(append([]string{cache, release}, packages...), " ")
 	if r, found := opened.results[name]; found {
 		return r.root, r.err
 	}
-	root, err := open(ctx, cache, packages)
+	root, err := open(ctx, cache, release, packages)
 	if err != nil {
-		err = fmt.Errorf("packages %q: %w", packages, err)
+		err = fmt.Errorf("packages %q%s: %w", packages, of(release), err)
 	}
 	if ctx.Err() == nil {
 		opened.results[name] = result{root, err}
@@ -99,13 +121,23 @@ func Open(ctx context.Context, packages ...string) (*Root, error) {
 	return root, err
 }
 
-func open(ctx context.Context, cache string, packages []string) (*Root, error) {
+func of(release string) string {
+	if release == "" {
+		return ""
+	}
+	return " of " + release
+}
+
+func open(ctx context.Context, cache, release string, packages []string) (*Root, error) {
 	unlock, err := lock(filepath.Join(cache, "lock"))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	defer unlock()
-	a, err := newApt(cache)
+	a, err := newApt(cache, "")
+	if err == nil && release != "" {
+		a, err = a.ofRelease(ctx, release)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -120,6 +152,9 @@ func open(ctx context.Context, cache string, packages []string) (*Root, error) {
 	// Being root is not enough: in a container root may not mount.
 	if out, err := root.Command(ctx, "true").CombinedOutput(); err != nil {
 		root.obstacle = fmt.Errorf("needs root and overlays to lay packages over the machine's directories: %w: %s", err, bytes.TrimSpace(out))
+		if release != "" {
+			return nil, fmt.Errorf("%w: %w", ErrUnavailable, root.obstacle)
+		}
 	}
 	return root, nil
 }
