@@ -84,9 +84,10 @@ func TestPostgres(t *testing.T) {
 }
 
 // postgres starts a server on a new cluster, for which name and try are names. pg is how a
-// program of its is run: Debian has them below the version.
+// program of its is run: Debian has them below the version, the last of which is meant,
+// as the machine may have another one than EXN_DEBIAN.
 func (s *stage) postgres(name string, try int) (port string, pg func(program string, args ...string) []string) {
-	const run = `program=$1; shift; exec /usr/lib/postgresql/*/bin/$program "$@"`
+	const run = `program=$1; shift; exec "$(ls -d /usr/lib/postgresql/*/bin | tail -n 1)/$program" "$@"`
 	pg = func(program string, args ...string) []string {
 		return append([]string{"-c", run, "sh", program}, args...)
 	}

@@ -41,10 +41,10 @@ func TestRedis(t *testing.T) {
 }
 
 // What the database needs that its package would set up: a user that is not
-// root, and a directory for its socket.
+// root, and a directory for its socket. Of several versions the last one is meant.
 const startPostgres = `
 set -e
-bin=$(echo /usr/lib/postgresql/*/bin)
+bin=$(ls -d /usr/lib/postgresql/*/bin | tail -n 1)
 chown nobody "$1"
 as="setpriv --reuid=nobody --regid=nogroup --clear-groups"
 cd "$1"
@@ -67,7 +67,7 @@ func TestPostgres(t *testing.T) {
 	b.Serve(5432, b.Program(root, "sh", "-c", startPostgres, "postgres", dir))
 	bench := func(args ...string) string {
 		all := append([]string{"-h", b.IPv4.String(), "-U", "bench"}, args...)
-		return string(a.Run(a.Program(root, "sh", append([]string{"-c", `exec /usr/lib/postgresql/*/bin/pgbench "$@"`, "pgbench"}, all...)...)))
+		return string(a.Run(a.Program(root, "sh", append([]string{"-c", `exec "$(ls -d /usr/lib/postgresql/*/bin | tail -n 1)/pgbench" "$@"`, "pgbench"}, all...)...)))
 	}
 	bench("-i", "-s", "2", "postgres")
 	out := bench("-c", "8", "-j", "2", "-t", "500", "postgres")
