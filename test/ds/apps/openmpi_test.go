@@ -1,7 +1,9 @@
 package apps_test
 
 import (
+	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 
 	"exnet/test/debroot"
@@ -35,15 +37,15 @@ func TestOpenMPIFourRanks(t *testing.T) {
 	}})
 }
 
-// mpirun runs a program of testdata with as many ranks at each end.
+// mpirun runs a program of testdata with as many ranks at each end. Each rank finds out
+// itself to which end it belongs: to say so is a program of its own for each end, with
+// which mpirun 5.0.7 crashes. It is not told to keep to the loopback for itself, as that one
+// then does not find it, and on one host nobody comes to where mpirun listens.
 func (s *stage) mpirun(ranks int, program, rounds string) string {
 	s.Helper()
-	rank := func(env []string) []string {
-		return append(append([]string{"-np", strconv.Itoa(ranks), "env"}, env...), "python3", testdata(s, program), rounds)
-	}
+	begin := fmt.Sprintf(`if [ "$OMPI_COMM_WORLD_RANK" -lt %d ]; then exec env %s "$@"; fi; exec env %s "$@"`, ranks, strings.Join(s.server, " "), strings.Join(s.client, " "))
 	args := []string{"--allow-run-as-root", "--oversubscribe", "--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo",
-		"--mca", "oob_tcp_if_include", "lo"}
-	args = append(append(append(args, rank(s.server)...), ":"), rank(s.client)...)
+		"-np", strconv.Itoa(2 * ranks), "sh", "-c", begin, "sh", "python3", testdata(s, program), rounds}
 	plain := *s
 	plain.client = nil // mpirun itself
 	return string(plain.run(nil, "mpirun.openmpi", args...))
