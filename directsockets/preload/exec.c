@@ -4,7 +4,7 @@
 //
 // The new program may have the library or not, but it knows nothing of our tables:
 // to it a socket is a plain socket. What becomes of a connection when a process calls
-// exec, posix_spawn, system or popen:
+// exec, posix_spawn, pidfd_spawn, system or popen:
 //
 //	close-on-exec   closed, as by a death; a reference that the family shares is
 //	                given back
@@ -21,6 +21,7 @@
 #include "hook.h"
 
 #include <alloca.h>
+#include <dlfcn.h>
 #include <stdarg.h>
 #include <string.h>
 
@@ -215,6 +216,34 @@ EXPORT int posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_act
 	share(a);
 	return real.posix_spawnp(pid, file, a, attr, argv, env);
 }
+
+// C libraries have these since 2.39. They are looked up when they are called: to look for
+// what is not there leaves the program a message in dlerror. A program that finds ours
+// on an older C library is told what older kernels tell. A static one has what the C
+// library has with which this one is compiled.
+#if !defined EXTDS_STATIC || __GLIBC_PREREQ(2, 39)
+typedef int pidfd_spawner(int *pidfd, const char *file, const posix_spawn_file_actions_t *a, const posix_spawnattr_t *attr,
+			  char *const argv[], char *const env[]);
+#ifdef EXTDS_STATIC
+pidfd_spawner __real_pidfd_spawn, __real_pidfd_spawnp;
+#define NEXT(name) __real_##name
+#else
+#define NEXT(name) (pidfd_spawner *)dlsym(RTLD_NEXT, #name)
+#endif
+#define PIDFD_SPAWN(name) \
+	EXPORT int name(int *pidfd, const char *file, const posix_spawn_file_actions_t *a, const posix_spawnattr_t *attr, \
+			char *const argv[], char *const env[]) \
+	{ \
+		HOOK(); \
+		pidfd_spawner *next = NEXT(name); \
+		if (!next) \
+			return ENOSYS; \
+		share(a); \
+		return next(pidfd, file, a, attr, argv, env); \
+	}
+PIDFD_SPAWN(pidfd_spawn)
+PIDFD_SPAWN(pidfd_spawnp)
+#endif
 
 EXPORT int system(const char *command)
 {

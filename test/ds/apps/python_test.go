@@ -62,3 +62,21 @@ func TestPythonMultiprocessing(t *testing.T) {
 		return out.String()
 	}})
 }
+
+// Programs begun by pidfd_spawn, a way that C libraries have had since 2.39, and that
+// runs them without any further call of the process, as posix_spawn does.
+func TestPidfdSpawn(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
+	root := debroot.NeedRelease(t, "trixie", "python3")
+	compare(t, scenario{root: root, play: func(s *stage) string {
+		port := freePort()
+		s.serve(port, "python3", testdata(t, "spawn.py"), "serve", strconv.Itoa(port))
+		out := s.run(nil, "python3", testdata(t, "spawn.py"), "talk", strconv.Itoa(port), "inherited", "by-copies")
+		if lane, _ := s.watch.bytesNow(); len(s.server) > 0 && len(s.client) > 0 && lane == 0 {
+			s.Error("no byte by lanes: nothing is shown")
+		}
+		return string(out)
+	}})
+}
