@@ -6,9 +6,16 @@
 // on lanes goes back. Programs with system calls of their own (Go, static ones)
 // never meet this library; an instruction of their own in others is left to the
 // count of bytes before a lane is used and to the tripwire after.
+//
+// One ring moves no bytes: since version 1.49 libuv (node) changes members of its epoll
+// sets by one, many by one system call, which no hook sees either. It does without where
+// it gets none, as in many containers, so it gets none with us: EPERM, as where
+// kernel.io_uring_disabled is set. What it may have a ring for besides, files, it wants
+// polled by the kernel, and only when UV_USE_IO_URING says so.
 #include "hook.h"
 
 #include <dlfcn.h>
+#include <linux/io_uring.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/sendfile.h>
@@ -46,7 +53,6 @@ static void leave_for_uring(void)
 		return next args; \
 	}
 struct io_uring;
-struct io_uring_params;
 int io_uring_queue_init(unsigned entries, struct io_uring *ring, unsigned flags);
 int io_uring_queue_init_params(unsigned entries, struct io_uring *ring, struct io_uring_params *p);
 int io_uring_queue_init_mem(unsigned entries, struct io_uring *ring, struct io_uring_params *p, void *at, size_t n);
@@ -57,6 +63,40 @@ URING(io_uring_queue_init_params, (unsigned entries, struct io_uring *ring, stru
 URING(io_uring_queue_init_mem, (unsigned entries, struct io_uring *ring, struct io_uring_params *p, void *at, size_t n), (entries, ring, p, at, n))
 URING(io_uring_queue_mmap, (int fd, struct io_uring_params *p, struct io_uring *ring), (fd, p, ring))
 URING(io_uring_setup, (unsigned entries, struct io_uring_params *p), (entries, p))
+
+// has_libuv says whether the functions of libuv that a handle gives are in the object that
+// starts at an address.
+static bool has_libuv(void *handle, const void *base)
+{
+#ifdef EXTDS_STATIC
+	(void)handle, (void)base;
+	return false;
+#else
+	Dl_info found;
+	void *loop = dlsym(handle, "uv_loop_init");
+	if (!loop)
+		dlerror(); // it was not the program that asked
+	return loop && dladdr(loop, &found) && found.dli_fbase == base;
+#endif
+}
+
+// for_epoll: a ring with these parameters is libuv's for its epoll sets, since the caller
+// is libuv. That may be part of the program, or of what was loaded by dlopen for itself.
+static bool for_epoll(const struct io_uring_params *p, const void *caller)
+{
+	Dl_info at;
+	if (p->flags & IORING_SETUP_SQPOLL || !dladdr(caller, &at))
+		return false;
+	if (has_libuv(RTLD_DEFAULT, at.dli_fbase))
+		return true;
+	void *object = dlopen(at.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+	bool is = object && has_libuv(object, at.dli_fbase);
+	if (object)
+		dlclose(object);
+	else
+		dlerror();
+	return is;
+}
 
 // preadv2 and pwritev2 with offset -1 are readv and writev with flags.
 EXPORT ssize_t preadv2(int fd, const struct iovec *iov, int n, off_t at, int flags)
@@ -241,6 +281,10 @@ long extds_syscall(PARAMETERS)
 {
 	long args[6] = {a, b, c, d, e, f}, r;
 	HOOK();
+	if (n == SYS_io_uring_setup && !config.off && b && for_epoll((const struct io_uring_params *)b, __builtin_return_address(0))) {
+		errno = EPERM;
+		return -1;
+	}
 	if (files_top() > 0 || first(n)) {
 		if (by_hook(n, args, &r))
 			return r;

@@ -10,7 +10,18 @@ import (
 
 // Node as server and client, on connections that are kept and on new ones.
 func TestNode(t *testing.T) {
-	root := debroot.Need(t, "nodejs")
+	askNode(t, debroot.Need(t, "nodejs"))
+}
+
+// The same by a libuv that changes its epoll sets by an io_uring if it gets one.
+func TestNodeWithRing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
+	askNode(t, debroot.NeedRelease(t, "trixie", "nodejs"))
+}
+
+func askNode(t *testing.T, root *debroot.Root) {
 	requests := "300"
 	if ds.Long() {
 		requests = "10000"
