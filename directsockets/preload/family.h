@@ -70,7 +70,7 @@ enum reason {
 	REASON_WAITERS,    // all waiters of the channel taken
 	REASON_UNCOUNTED,  // bytes moved by calls that no hook saw
 	REASON_SHARED,     // several processes hold it
-	REASON_STDIO,      // fdopen, dprintf
+	REASON_STDIO,      // fdopen, dprintf, aio_read
 	REASON_OPTION,     // an option or flag that lanes do not do
 	REASON_NESTED,     // watched through a nested or inherited epoll set
 	REASON_PEER_GONE,  // the peer closed, died or reset

@@ -4,6 +4,7 @@
 // socket by other ways than the calls above: stdio, another program.
 #include "ring.h"
 
+#include <aio.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
@@ -281,6 +282,25 @@ static void c_stdio(struct call *c) // fread|fwrite H N: through a FILE on a dup
 	free(p);
 }
 
+static void c_aio(struct call *c) // aioread|aiowrite|aiolist H N: by POSIX AIO; a list has one write
+{
+	bool in = c->argv[0][3] == 'r';
+	size_t n = (size_t)number(c, 2);
+	unsigned char *p = filled(c->id, 0, n);
+	struct aiocb a = {.aio_fildes = fd_of(c, 1), .aio_buf = p, .aio_nbytes = n, .aio_lio_opcode = LIO_WRITE};
+	struct aiocb *list[] = {NULL, &a};
+	const struct aiocb *all[] = {&a};
+	int r = c->argv[0][3] == 'l' ? lio_listio(LIO_WAIT, list, 2, NULL) : in ? aio_read(&a) : aio_write(&a);
+	while (r == 0 && aio_error(&a) == EINPROGRESS)
+		aio_suspend(all, 1, NULL);
+	errno = r == 0 ? aio_error(&a) : errno;
+	long got = r == 0 ? aio_return(&a) : -1;
+	result(c, got);
+	if (in)
+		say_bytes(c, p, got);
+	free(p);
+}
+
 static void c_raw(struct call *c) // rawread|rawwrite H N, rawclose H: by syscall(2)
 {
 	size_t n = (size_t)number(c, 2);
@@ -426,7 +446,8 @@ static void c_exit(struct call *c) { exit((int)number(c, 1)); } // exit CODE
 const struct entry process_calls[] = {
 	{"pair", c_pair, true}, {"pipe", c_pipe, true}, {"take", c_take, true}, {"pass", c_pass, false},
 	{"reap", c_reap, false}, {"spawn", c_spawn, false}, {"popen", c_popen, false}, {"fread", c_stdio, false},
-	{"fwrite", c_stdio, false}, {"dprintf", c_stdio, false}, {"handler", c_handler, false},
+	{"fwrite", c_stdio, false}, {"dprintf", c_stdio, false},
+	{"aioread", c_aio, false}, {"aiowrite", c_aio, false}, {"aiolist", c_aio, false}, {"handler", c_handler, false},
 	{"rawread", c_raw, false}, {"rawwrite", c_raw, false}, {"rawclose", c_raw, false}, {"uring", c_uring, false},
 	{"setuid", c_identity, false}, {"lockall", c_identity, false}, {"daemon", c_daemon, false},
 	{"sleep", c_sleep, false}, {"jump", c_jump, false},

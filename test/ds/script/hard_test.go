@@ -31,6 +31,7 @@ func TestHardCasesTakeBackWhatTheyMust(t *testing.T) {
 		{"spawn without it", closing + "a prepare c closed\na prepared c 300 own\n" + more, ""},
 		{"spawn, a number of earlier actions", "script x\nb l=listen 4\na old=socket 4 cloexec\na prepare old 0\na prepared old 0 0\na close old\n" +
 			"a c=socket 4 cloexec\na connect c 4 $port\nb d=accept l\nwarm\na prepare c closed\na prepared c 300 own\n" + more, ""},
+		{"aio", begin + "a write c 500\nb read d 500\nb write d 700\na aioread c 700\na aiolist c 500\nb read d 500\n", "stdio"},
 		{"io_uring", begin + "a ring\n" + more, "io_uring"},
 		{"io_uring, its bytes", "script x\na ring\nopen\nwarm\na rsend c 500\nb read d 500\nb write d 700\na rrecv c 700\n", "io_uring"},
 	} {
