@@ -64,20 +64,16 @@ URING(io_uring_queue_init_mem, (unsigned entries, struct io_uring *ring, struct 
 URING(io_uring_queue_mmap, (int fd, struct io_uring_params *p, struct io_uring *ring), (fd, p, ring))
 URING(io_uring_setup, (unsigned entries, struct io_uring_params *p), (entries, p))
 
+#ifndef EXTDS_STATIC
 // has_libuv says whether the functions of libuv that a handle gives are in the object that
 // starts at an address.
 static bool has_libuv(void *handle, const void *base)
 {
-#ifdef EXTDS_STATIC
-	(void)handle, (void)base;
-	return false;
-#else
 	Dl_info found;
 	void *loop = dlsym(handle, "uv_loop_init");
 	if (!loop)
 		dlerror(); // it was not the program that asked
 	return loop && dladdr(loop, &found) && found.dli_fbase == base;
-#endif
 }
 
 // for_epoll: a ring with these parameters is libuv's for its epoll sets, since the caller
@@ -97,6 +93,13 @@ static bool for_epoll(const struct io_uring_params *p, const void *caller)
 		dlerror();
 	return is;
 }
+#else // a static program keeps TCP then: nothing says who calls
+static bool for_epoll(const struct io_uring_params *p, const void *caller)
+{
+	(void)p, (void)caller;
+	return false;
+}
+#endif
 
 // preadv2 and pwritev2 with offset -1 are readv and writev with flags.
 EXPORT ssize_t preadv2(int fd, const struct iovec *iov, int n, off_t at, int flags)

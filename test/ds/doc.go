@@ -15,7 +15,8 @@
 // lacks one of them skips with that reason.
 //
 // There are three lengths: -short has few seeds and some of the programs, without it
-// all are played, and EXN_LONG=1 makes them longer than CI has time for.
+// all are played, and EXN_LONG=1 makes them longer than CI has time for. EXN_DEBIAN=trixie
+// plays apps with the programs and the C library of that Debian release.
 //
 // Programs are in C because a Go program makes its system calls itself and so
 // never meets a preloaded library.
