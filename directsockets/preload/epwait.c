@@ -292,6 +292,12 @@ void epset_disarm(struct epset *e)
 	epset_yield(e);
 }
 
+// twice: one of the k events that the kernel has just given may be of a descriptor that
+// became ours since, by another thread. Its readiness must not be told again beside it:
+// who has read after the first event would find nothing after the second. Ours are told
+// by the next call.
+static bool twice(const struct epset *e, int k, uint32_t joins) { return k > 0 && e->joins != joins; }
+
 // doze sleeps until something may have come. AGAIN: the set has nothing of ours
 // any more, and it might as well sleep natively.
 static int doze(struct epset *e, int epfd, struct epoll_event *evs, int max, int64_t left, const sigset_t *mask)
@@ -302,6 +308,7 @@ static int doze(struct epset *e, int epfd, struct epoll_event *evs, int max, int
 	}
 	e->heated = false;
 	arm(e);
+	uint32_t joins = e->joins;
 	int n = scan(e, evs, max); // the second look
 	bool again = e->heated; // who is hot now has to be armed too
 	epset_unlock(e);
@@ -309,7 +316,7 @@ static int doze(struct epset *e, int epfd, struct epoll_event *evs, int max, int
 	if (!epset_lock(e))
 		return k;
 	epset_arm_by(e, -1);
-	if (n == 0 && k >= 0 && k < max)
+	if (n == 0 && k >= 0 && k < max && !twice(e, k, joins))
 		n = scan(e, evs + k, max - k);
 	epset_unlock(e);
 	errno = saved;
@@ -321,12 +328,13 @@ static int wait_ours(struct epset *e, int epfd, struct epoll_event *evs, int max
 	uint64_t now = clock_ns(), end = timeout < 0 ? ~0ull : now + (uint64_t)timeout;
 	bool near, asked = now - e->kernel_ns > KERNEL_BUSY_NS && (timeout == 0 || epset_peek(e));
 	int k = 0;
+	uint32_t joins = e->joins;
 	if (asked && epset_lock(e)) { // before the look, which so knows of hang-ups
 		epset_flush(e);
 		epset_unlock(e);
 		k = ask(e, epfd, evs, max, 0, NULL);
 		e->kernel_ns = now;
-		if (k < 0 || k == max)
+		if (k < 0 || k == max || twice(e, k, joins))
 			return k;
 	}
 	int n = look_first(e, evs + k, max - k, &near);

@@ -53,6 +53,7 @@ struct epset {
 	_Atomic int cap;
 	struct member **ours;
 	_Atomic int nours;
+	_Atomic uint32_t joins; // how often a member became ours
 	int ours_cap;
 	struct member **hot; // of ours, those that are looked at each time
 	int nhot;
