@@ -62,8 +62,15 @@ static int look(struct epset *e, struct epoll_event *evs, int max)
 	return n;
 }
 
-// look_first also says where we run, and whether the peer runs there too.
-static int look_first(struct epset *e, struct epoll_event *evs, int max, bool *near)
+// twice: one of the k events that the kernel has just given may be of a descriptor that
+// became ours since, by another thread. Its readiness must not be told again beside it:
+// who has read after the first event would find nothing after the second. Ours are told
+// by the next call. Lock held.
+static bool twice(const struct epset *e, int k, uint32_t joins) { return k > 0 && e->joins != joins; }
+
+// look_first also says where we run, and whether the peer runs there too. Of evs the
+// first k are the kernel's, asked when the set had been joined so often.
+static int look_first(struct epset *e, struct epoll_event *evs, int max, int k, uint32_t joins, bool *near)
 {
 	*near = true;
 	if (e->nours == 0 || !epset_lock(e))
@@ -71,7 +78,7 @@ static int look_first(struct epset *e, struct epoll_event *evs, int max, bool *n
 	if (e->last)
 		channel_ran(e->last->channel);
 	marks_chill(e);
-	int n = scan(e, evs, max);
+	int n = twice(e, k, joins) ? 0 : scan(e, evs + k, max - k);
 	*near = e->last && channel_near(e->last->channel);
 	epset_unlock(e);
 	return n;
@@ -292,12 +299,6 @@ void epset_disarm(struct epset *e)
 	epset_yield(e);
 }
 
-// twice: one of the k events that the kernel has just given may be of a descriptor that
-// became ours since, by another thread. Its readiness must not be told again beside it:
-// who has read after the first event would find nothing after the second. Ours are told
-// by the next call.
-static bool twice(const struct epset *e, int k, uint32_t joins) { return k > 0 && e->joins != joins; }
-
 // doze sleeps until something may have come. AGAIN: the set has nothing of ours
 // any more, and it might as well sleep natively.
 static int doze(struct epset *e, int epfd, struct epoll_event *evs, int max, int64_t left, const sigset_t *mask)
@@ -334,10 +335,10 @@ static int wait_ours(struct epset *e, int epfd, struct epoll_event *evs, int max
 		epset_unlock(e);
 		k = ask(e, epfd, evs, max, 0, NULL);
 		e->kernel_ns = now;
-		if (k < 0 || k == max || twice(e, k, joins))
+		if (k < 0 || k == max)
 			return k;
 	}
-	int n = look_first(e, evs + k, max - k, &near);
+	int n = look_first(e, evs, max, k, joins, &near);
 	if (n + k > 0)
 		return n + k;
 	if (timeout == 0) {
