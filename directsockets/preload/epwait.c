@@ -30,6 +30,7 @@
 static int scan(struct epset *e, struct epoll_event *evs, int max)
 {
 	int n = 0;
+	struct conn *before = NULL;
 	marks_gather(e);
 	unsigned count = (unsigned)e->nhot, first = count ? e->start % count : 0;
 	for (unsigned k = 0; k < count && n < max; k++) {
@@ -43,8 +44,11 @@ static int scan(struct epset *e, struct epoll_event *evs, int max)
 		m->quiet = e->waits;
 		evs[n].events = r;
 		evs[n++].data = m->data;
-		if (m->c)
-			e->last = m->c;
+		if (m->c) {
+			if (before) // the program reads in this order
+				atomic_store_explicit(&before->ahead, lane_next(&m->c->rx), memory_order_relaxed);
+			before = e->last = m->c;
+		}
 		if (m->events & EPOLLONESHOT)
 			m->disabled = true;
 		if (n == max)

@@ -197,6 +197,7 @@ struct conn {
 	_Atomic uint64_t asker; // the set that has asked for marks, 0: none
 	_Atomic bool stirred;
 
+	_Atomic(const void *) ahead; // the slot of the connection that is read next, most likely; maybe long gone
 	_Atomic uint64_t asked; // clock_ticks when the kernel was last asked about an end
 };
 

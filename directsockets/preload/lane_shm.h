@@ -315,7 +315,8 @@ HINT static inline bool lane_valid(const struct lane_rx *r, uint64_t slot)
 
 // lane_expect has the processor fetch the slot that is read next, and lane_intend the one
 // that is written next. The other end's processor has both; they should be here by then.
-HINT static inline void lane_expect(const struct lane_rx *r) { __builtin_prefetch(r->ring + lane_slot(r->slot, r->slots)); }
+HINT static inline const void *lane_next(const struct lane_rx *r) { return r->ring + lane_slot(r->slot, r->slots); }
+static inline void lane_expect(const struct lane_rx *r) { __builtin_prefetch(lane_next(r)); }
 HINT static inline void lane_intend(const struct lane_tx *t)
 {
 	const uint8_t *slot = t->ring + lane_slot(t->slot, t->slots);

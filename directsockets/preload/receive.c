@@ -256,6 +256,7 @@ static size_t from_lane(struct conn *c, int fd, struct cursor *cur)
 	lane_give(&c->rx);
 	if (n > 0) {
 		lane_intend(&c->tx); // an answer, most likely
+		__builtin_prefetch(atomic_load_explicit(&c->ahead, memory_order_relaxed));
 		channel_brought(c->channel);
 	}
 	if (hostile)
