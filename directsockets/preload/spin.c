@@ -36,7 +36,7 @@
 #include "clock.h"
 #include "config.h"
 
-enum { ASK_EVERY = 64, RETRY_EVERY = 32, SHORTEST = 1000, PATH = 4096 };
+enum { ASK_EVERY = 64, RETRY_EVERY = 32, SHORTEST = 1000, PATH = 1024 }; // threads may have stacks of 16 KiB
 #define PAUSE_NS 1000000000u
 #define QUOTA_NS 1000000000u
 
@@ -64,7 +64,7 @@ static bool text(const char *group, const char *name, char *to, size_t n)
 // as the root of what is mounted and still be told the path outside, which leads nowhere then.
 static void group(char *to)
 {
-	char all[PATH], some[64], *next;
+	char all[4096], some[64], *next;
 	snprintf(to, PATH, TOP);
 	text("/proc/self", "cgroup", all, sizeof all);
 	for (char *line = all; *line; line = next) {
