@@ -22,11 +22,10 @@ func (l Log) String() string {
 	return b.String()
 }
 
-// Diff is empty when the logs are equal. Otherwise it is the whole log, with
-// both outcomes where they differ.
+// Diff is empty when the logs are equal. Otherwise it is both outcomes where they
+// differ, and then the whole log.
 func Diff(want, got Log) string {
-	var b strings.Builder
-	differ := false
+	var first, all strings.Builder // reports may be cut
 	for i := range max(len(want), len(got)) {
 		var w, g Entry
 		if i < len(want) {
@@ -36,14 +35,15 @@ func Diff(want, got Log) string {
 			g = got[i]
 		}
 		if w == g {
-			fmt.Fprintf(&b, "%3d  %-32s %s\n", i+1, w.Step, w.Outcome)
+			fmt.Fprintf(&all, "%3d  %-32s %s\n", i+1, w.Step, w.Outcome)
 			continue
 		}
-		differ = true
-		fmt.Fprintf(&b, "%3d- %-32s %s\n%3d+ %-32s %s\n", i+1, w.Step, w.Outcome, i+1, g.Step, g.Outcome)
+		differing := fmt.Sprintf("%3d- %-32s %s\n%3d+ %-32s %s\n", i+1, w.Step, w.Outcome, i+1, g.Step, g.Outcome)
+		first.WriteString(differing)
+		all.WriteString(differing)
 	}
-	if !differ {
+	if first.Len() == 0 {
 		return ""
 	}
-	return b.String()
+	return first.String() + "in all:\n" + all.String()
 }
