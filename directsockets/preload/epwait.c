@@ -12,6 +12,7 @@
 #include "channel.h"
 #include "clock.h"
 #include "conn.h"
+#include "crowd.h"
 #include "doorbell.h"
 #include "files.h"
 #include "marks.h"
@@ -328,6 +329,21 @@ static int doze(struct epset *e, int epfd, struct epoll_event *evs, int max, int
 	return k < 0 ? k : n + k > 0 ? n + k : AGAIN;
 }
 
+// snooze sleeps in a crowd (crowd.c).
+static int snooze(struct epset *e, int epfd, struct epoll_event *evs, int max, uint64_t now, uint64_t end, const sigset_t *mask)
+{
+	if (!epset_lock(e))
+		return 0;
+	uint64_t ns = crowd_snooze(&e->crowd, now, e->nhot);
+	epset_unlock(e);
+	if (!ns || now + ns >= end)
+		return 0;
+	int n = ask(e, epfd, evs, max, (int64_t)ns, mask);
+	n = n != 0 ? n : look(e, evs, max);
+	crowd_result(&e->crowd, n);
+	return n;
+}
+
 static int wait_ours(struct epset *e, int epfd, struct epoll_event *evs, int max, int64_t timeout, const sigset_t *mask)
 {
 	uint64_t now = clock_ns(), end = timeout < 0 ? ~0ull : now + (uint64_t)timeout;
@@ -376,6 +392,10 @@ static int wait_ours(struct epset *e, int epfd, struct epoll_event *evs, int max
 		if (n != 0)
 			return n;
 	}
+	n = snooze(e, epfd, evs, max, now, end, mask);
+	if (n != 0)
+		return n;
+	now = clock_ns();
 	n = doze(e, epfd, evs, max, timeout < 0 ? -1 : now < end ? (int64_t)(end - now) : 0, mask);
 	e->kernel_ns = clock_ns();
 	return n;

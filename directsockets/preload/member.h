@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 
+#include "crowd.h"
 #include "epset.h"
 #include "perch.h"
 
@@ -74,6 +75,7 @@ struct epset {
 	unsigned start; // where to begin the next scan
 	_Atomic uint64_t kernel_ns; // when the kernel was asked last
 	struct spin spin;
+	struct crowd crowd;
 	struct conn *last; // which of ours was reported last
 
 	_Atomic int inside; // calls that may take events from there (oneshot.c)
