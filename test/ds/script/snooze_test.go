@@ -1,0 +1,22 @@
+package script_test
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+
+	"exnet/test/ds"
+)
+
+// Who waits for a CPU and for many connections snoozes, and who does not wait or would be
+// woken late does not; nor for a while who has found too little after it.
+func TestSnoozesInCrowd(t *testing.T) {
+	program := ds.Build(t, "snooze", []string{"-I", ds.Headers()}, append([]string{"snooze.c"}, ds.Sources(t)...)...)
+	out, err := exec.CommandContext(t.Context(), program).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if !strings.Contains(string(out), "did not wait") {
+		t.Log("may not run before others: that it does not wait was not tried")
+	}
+}
