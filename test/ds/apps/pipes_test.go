@@ -77,7 +77,7 @@ func TestURing(t *testing.T) {
 		port := freePort()
 		s.serve(port, program, fmt.Sprint(port))
 		out := string(s.run(nil, "perl", testdata(t, "echo.pl"), "talk", fmt.Sprint(port), "60"))
-		if lane, all := s.watch.bytesNow(); lane > 0 {
+		if lane, all := s.watch.bytes(); lane > 0 {
 			s.Errorf("%d of %d bytes by lanes, want none", lane, all)
 		}
 		return out

@@ -74,7 +74,7 @@ func TestPidfdSpawn(t *testing.T) {
 		port := freePort()
 		s.serve(port, "python3", testdata(t, "spawn.py"), "serve", strconv.Itoa(port))
 		out := s.run(nil, "python3", testdata(t, "spawn.py"), "talk", strconv.Itoa(port), "inherited", "by-copies")
-		if lane, _ := s.watch.bytesNow(); len(s.server) > 0 && len(s.client) > 0 && lane == 0 {
+		if lane, _ := s.watch.bytes(); len(s.server) > 0 && len(s.client) > 0 && lane == 0 {
 			s.Error("no byte by lanes: nothing is shown")
 		}
 		return string(out)

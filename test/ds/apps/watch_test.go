@@ -97,6 +97,8 @@ func family(pids []int) []int {
 
 // bytes are those by lanes, and all.
 func (w *watch) bytes() (lane, all uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	for _, s := range w.sockets {
 		lane += s.VELO.Sum() + s.RMA.Sum() + s.ZCopy.Sum()
 		all += s.VELO.Sum() + s.RMA.Sum() + s.ZCopy.Sum() + s.TCP.Sum()
@@ -104,16 +106,11 @@ func (w *watch) bytes() (lane, all uint64) {
 	return lane, all
 }
 
-// bytesNow is bytes while the watch goes on.
-func (w *watch) bytesNow() (lane, all uint64) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.bytes()
-}
-
 // left are the programs that moved many bytes by TCP, and more than by lanes. Of a
 // program that ends soon the last look may be one before it got a lane.
 func (w *watch) left() (programs []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	const many = 32 << 20
 	type count struct{ lane, tcp uint64 }
 	counts := make(map[string]count)
@@ -132,6 +129,8 @@ func (w *watch) left() (programs []string) {
 // reasons counts the sockets by program and state, with the bytes that went by
 // TCP.
 func (w *watch) reasons() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	type count struct{ sockets, tcp uint64 }
 	counts := make(map[string]count)
 	for _, s := range w.sockets {
