@@ -13,6 +13,14 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
+// ALSO exports a function by the other name that glibc has for it.
+#if __has_attribute(copy) // of nothrow and the like, which gcc wants
+#define LIKE(of) copy(of),
+#else
+#define LIKE(of)
+#endif
+#define ALSO(name, of) extern __typeof__(of) name __attribute__((LIKE(of) alias(#of), visibility("default")))
+
 // Each hook starts with HOOK: the library may be called before its own
 // constructor ran, and in a child that a raw clone made.
 #define HOOK() \

@@ -66,6 +66,7 @@ EXPORT int connect(int fd, const struct sockaddr *a, socklen_t n)
 	errno = saved;
 	return r;
 }
+ALSO(__connect, connect);
 
 EXPORT int listen(int fd, int backlog)
 {
@@ -163,6 +164,7 @@ EXPORT int close(int fd)
 	}
 	return real.close(fd);
 }
+ALSO(__close, close);
 
 static void forget(int fd)
 {
@@ -238,6 +240,7 @@ EXPORT int dup2(int from, int to)
 	int r = real.dup2(from, to);
 	return from == to ? r : duped(from, r);
 }
+ALSO(__dup2, dup2);
 
 EXPORT int dup3(int from, int to, int flags)
 {
@@ -276,4 +279,5 @@ static int control(int fd, int cmd, void *arg)
 		return control(fd, cmd, arg); \
 	}
 CONTROL(fcntl)
+ALSO(__fcntl, fcntl);
 CONTROL(fcntl64)

@@ -79,6 +79,7 @@ EXPORT ssize_t read(int fd, void *buf, size_t n)
 		return done(c, r);
 	return received(c, real.read(fd, buf, n), 0);
 }
+ALSO(__read, read);
 
 EXPORT ssize_t recv(int fd, void *buf, size_t n, int flags)
 {
@@ -209,6 +210,7 @@ EXPORT ssize_t write(int fd, const void *buf, size_t n)
 		return done(c, r);
 	return sent(c, real.write(fd, buf, n));
 }
+ALSO(__write, write);
 
 EXPORT ssize_t send(int fd, const void *buf, size_t n, int flags)
 {
@@ -222,6 +224,7 @@ EXPORT ssize_t send(int fd, const void *buf, size_t n, int flags)
 		return done(c, r);
 	return sent(c, real.send(fd, buf, n, flags));
 }
+ALSO(__send, send);
 
 EXPORT ssize_t sendto(int fd, const void *buf, size_t n, int flags, const struct sockaddr *a, socklen_t alen)
 {

@@ -68,6 +68,7 @@ EXPORT int sigaction(int signo, const struct sigaction *new, struct sigaction *o
 		old->sa_sigaction = before;
 	return r;
 }
+ALSO(__sigaction, sigaction);
 
 static void (*install(int signo, void (*f)(int), int flags))(int)
 {

@@ -78,6 +78,7 @@ EXPORT int poll(struct pollfd *fds, nfds_t n, int ms)
 	HOOK();
 	return files_top() ? pollset_wait(fds, n, ns_of_ms(ms), NULL) : real.poll(fds, n, ms);
 }
+ALSO(__poll, poll);
 
 EXPORT int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *t, const sigset_t *mask)
 {
@@ -194,6 +195,7 @@ EXPORT int select(int n, fd_set *r, fd_set *w, fd_set *x, struct timeval *t)
 	}
 	return got;
 }
+ALSO(__select, select);
 
 EXPORT int pselect(int n, fd_set *r, fd_set *w, fd_set *x, const struct timespec *t, const sigset_t *mask)
 {

@@ -146,7 +146,9 @@ static pid_t forked(pid_t (*next)(void))
 }
 
 EXPORT pid_t fork(void) { return forked(real.fork); }
+ALSO(__fork, fork);
 EXPORT pid_t vfork(void) { return fork(); }
+ALSO(__vfork, vfork);
 
 // As fork, but without the handlers of pthread_atfork.
 EXPORT pid_t _Fork(void) { return forked(real._Fork); }
