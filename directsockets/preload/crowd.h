@@ -16,7 +16,7 @@ struct crowd {
 };
 
 // crowd_snooze is how many ns to snooze at the time now, while something may come from
-// so many connections; 0: not at all.
+// so many connections; 0: not at all. crowd_result says how many events it brought.
 uint64_t crowd_snooze(struct crowd *c, uint64_t now, int from);
 void crowd_result(struct crowd *c, int found);
 
