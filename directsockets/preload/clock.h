@@ -22,8 +22,8 @@ static inline time_t clock_wall(void)
 }
 
 // clock_ticks is cheap and roughly steady: the cycle counter where there is one. In
-// ASK_TICKS pass some 10 us; with that period a quiet peer is looked after.
-#define ASK_TICKS (1u << 15)
+// ASK_TICKS pass some 50 us; with that period a quiet peer is looked after.
+#define ASK_TICKS (1u << 17)
 static inline uint64_t clock_ticks(void)
 {
 #if defined(__x86_64__) || defined(__i386__)

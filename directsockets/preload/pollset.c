@@ -63,11 +63,39 @@ static __thread uint64_t asked __attribute__((tls_model("initial-exec")));
 static __thread uint32_t looks __attribute__((tls_model("initial-exec")));
 static __thread struct spin spin __attribute__((tls_model("initial-exec")));
 
+// ends asks the kernel about the ends of those engaged of which it was not asked lately,
+// which are always wanted. It cannot tell all of one that has shut down or hung up.
+static void ends(struct pollset *p)
+{
+	struct timespec zero = {0, 0};
+	bool any = false;
+	for (nfds_t i = 0; i < p->n; i++) {
+		bool due = p->entry[i].engaged && stream_asks(p->entry[i].c);
+		p->work[i] = (struct pollfd){due ? p->fds[i].fd : -1, POLLIN | POLLRDHUP, 0};
+		any |= due;
+	}
+	uint64_t now = clock_ticks();
+	if (!any)
+		return;
+	bool told = real.ppoll(p->work, p->n, &zero, NULL) >= 0;
+	for (nfds_t i = 0; i < p->n; i++) {
+		struct conn *c = p->entry[i].c;
+		if (p->work[i].fd < 0)
+			continue;
+		if (told && !p->work[i].revents && !atomic_load((_Atomic uint64_t *)&c->peer->shut) && atomic_load(&c->channel->live) == 1)
+			stream_asked(c, now);
+		else
+			atomic_store(&c->rx_hint, 1);
+	}
+}
+
 // look computes the readiness of the engaged ones and of what sets have of their
 // own; with ask, what the kernel has of the former counts too.
 static int look(struct pollset *p, bool ask)
 {
 	int ready = 0;
+	if (ask)
+		ends(p);
 	for (nfds_t i = 0; i < p->n; i++) {
 		struct conn *c = p->entry[i].c;
 		if (p->entry[i].set) {
@@ -81,10 +109,8 @@ static int look(struct pollset *p, bool ask)
 			want |= EPOLLIN;
 		if (want & POLLWRNORM)
 			want |= EPOLLOUT;
-		// Of a connection on its lane the kernel knows of an end, which is always
-		// wanted; on TCP it knows all.
-		if (ask && ((c->rx_mode == MODE_TCP && want & (EPOLLIN | EPOLLRDHUP | EPOLLPRI)) || stream_asks(c)))
-			atomic_store(&c->rx_hint, 1);
+		if (ask && c->rx_mode == MODE_TCP && want & (EPOLLIN | EPOLLRDHUP | EPOLLPRI))
+			atomic_store(&c->rx_hint, 1); // there the kernel knows all
 		uint32_t r = 0;
 		if (++looks % LOOKS == 0)
 			atomic_store(&c->rx_hint, 1);

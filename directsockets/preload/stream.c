@@ -207,6 +207,12 @@ bool stream_asks(struct conn *c)
 	return clock_ticks() - atomic_load_explicit(&c->asked, memory_order_relaxed) > ASK_TICKS;
 }
 
+void stream_asked(struct conn *c, uint64_t ticks)
+{
+	if ((int64_t)(ticks - atomic_load_explicit(&c->asked, memory_order_relaxed)) > 0)
+		atomic_store_explicit(&c->asked, ticks, memory_order_relaxed);
+}
+
 void stream_probe(struct conn *c, int fd)
 {
 	if (take(c, fd, &c->rx_lock)) {

@@ -31,6 +31,9 @@ void stream_probe(struct conn *c, int fd);
 // stream_asks: it is some time since the kernel was asked about an end.
 bool stream_asks(struct conn *c);
 
+// stream_asked: at clock_ticks the kernel knew of no end that rx_hint does not say.
+void stream_asked(struct conn *c, uint64_t ticks);
+
 // stream_room is a hint, likewise, for the writing side: a write takes something.
 bool stream_room(struct conn *c);
 
