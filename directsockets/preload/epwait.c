@@ -348,6 +348,48 @@ static int snooze(struct epset *e, int epfd, struct epoll_event *evs, int max, u
 	return n;
 }
 
+static int interrupted(void)
+{
+	errno = EINTR;
+	return -1;
+}
+
+// spin looks for a while.
+static int spin(struct epset *e, int epfd, struct epoll_event *evs, int max, uint64_t now, uint64_t end)
+{
+	uint64_t ns = spin_ns(&e->spin), begun = now, until = now + ns < end ? now + ns : end, next = now + KERNEL_SPIN_NS;
+	uint32_t signals = sleep_signals;
+	int n = 0;
+	if (!ns)
+		return 0;
+	while (n == 0 && now < until) {
+		now = spin_pass(begun, now);
+		n = look(e, evs, max);
+		if (n == 0 && sleep_signals != signals)
+			n = interrupted();
+		if (n == 0 && now >= next) {
+			n = ask(e, epfd, evs, max, 0, NULL);
+			e->kernel_ns = now;
+			next = now + KERNEL_SPIN_NS;
+		}
+	}
+	spin_result(&e->spin, n > 0);
+	return n;
+}
+
+// meet lets peers run that are on our CPU.
+static int meet(struct epset *e, struct epoll_event *evs, int max)
+{
+	uint32_t signals = sleep_signals;
+	int n = 0;
+	for (int i = 0; n == 0 && spin_near(i); i++) {
+		n = look(e, evs, max);
+		if (n == 0 && sleep_signals != signals)
+			n = interrupted();
+	}
+	return n;
+}
+
 static int wait_ours(struct epset *e, int epfd, struct epoll_event *evs, int max, int64_t timeout, const sigset_t *mask)
 {
 	uint64_t now = clock_ns(), end = timeout < 0 ? ~0ull : now + (uint64_t)timeout;
@@ -372,34 +414,15 @@ static int wait_ours(struct epset *e, int epfd, struct epoll_event *evs, int max
 		e->kernel_ns = now;
 		return n != 0 ? n : look(e, evs, max);
 	}
-	uint64_t spin = mask || near ? 0 : spin_ns(&e->spin);
-	if (spin) {
-		uint64_t until = now + spin < end ? now + spin : end, next = now + KERNEL_SPIN_NS;
-		uint32_t signals = sleep_signals;
-		while (n == 0 && now < until) {
-			n = look(e, evs, max);
-			if (n > 0)
-				break;
-			if (sleep_signals != signals) {
-				errno = EINTR;
-				n = -1;
-			}
-			clock_pause();
-			now = clock_ns();
-			if (n == 0 && now >= next) {
-				n = ask(e, epfd, evs, max, 0, NULL);
-				e->kernel_ns = now;
-				next = now + KERNEL_SPIN_NS;
-			}
-		}
-		spin_result(&e->spin, n > 0);
-		if (n != 0)
-			return n;
-	}
-	n = snooze(e, epfd, evs, max, now, end, mask);
+	n = mask ? 0 : near ? meet(e, evs, max) : spin(e, epfd, evs, max, now, end);
 	if (n != 0)
 		return n;
+	n = snooze(e, epfd, evs, max, now, end, mask);
 	now = clock_ns();
+	if (n != 0) {
+		e->kernel_ns = now;
+		return n;
+	}
 	n = doze(e, epfd, evs, max, timeout < 0 ? -1 : now < end ? (int64_t)(end - now) : 0, mask);
 	e->kernel_ns = clock_ns();
 	return n;

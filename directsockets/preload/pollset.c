@@ -309,6 +309,7 @@ static int run(struct pollset *p, int64_t timeout, const sigset_t *mask)
 		if (timeout >= 0 && left <= 0)
 			return 0;
 		bool near = false, engaged = false;
+		uint32_t signals = sleep_signals;
 		for (nfds_t i = 0; i < p->n; i++)
 			if (p->entry[i].engaged) {
 				near |= channel_near(p->entry[i].c->channel);
@@ -316,18 +317,17 @@ static int run(struct pollset *p, int64_t timeout, const sigset_t *mask)
 			}
 		uint64_t budget = mask || near || !engaged ? 0 : spin_ns(&spin);
 		if (budget) {
-			uint64_t end = now + budget, next = now + KERNEL_SPIN_NS;
+			uint64_t spun = now, end = now + budget, next = now + KERNEL_SPIN_NS;
 			if (left >= 0 && end > now + (uint64_t)left)
 				end = now + (uint64_t)left;
 			bool found = false;
-			uint32_t signals = sleep_signals;
 			while (!found && now < end) {
+				now = spin_pass(spun, now);
 				found = look(p, now >= next) > 0;
 				if (!found && sleep_signals != signals) {
 					errno = EINTR;
 					return -1;
 				}
-				clock_pause();
 				if (now >= next) {
 					next = now + KERNEL_SPIN_NS;
 					kernel_ns = asked = now;
@@ -335,15 +335,21 @@ static int run(struct pollset *p, int64_t timeout, const sigset_t *mask)
 					if (n != 0)
 						return n;
 				}
-				now = clock_ns();
 			}
 			spin_result(&spin, found);
 			if (found)
 				continue;
-			left = timeout < 0 ? -1 : timeout - (int64_t)(now - begun);
-			if (timeout >= 0 && left < 0)
-				left = 0;
 		}
+		for (int i = 0; n == 0 && near && !mask && sleep_signals == signals && spin_near(i); i++)
+			n = look(p, false);
+		if (n > 0)
+			continue; // the kernel may have some, too
+		if (sleep_signals != signals && !mask) {
+			errno = EINTR;
+			return -1;
+		}
+		now = clock_ns();
+		left = timeout < 0 ? -1 : now - begun < (uint64_t)timeout ? timeout - (int64_t)(now - begun) : 0;
 		arm(p);
 		n = look(p, true); // the second look
 		int r = n > 0 ? 0 : asleep(p, left, mask);

@@ -8,7 +8,8 @@
 //	the TCP socket   stray bytes, FIN, errors; in TCP mode the bytes themselves
 //	its perch        the peer put something on the lane, gave credit or died
 //
-// It does not spin when the peer last ran on this CPU: the peer could not run.
+// It does not spin when the peer last ran on this CPU: the peer could not run. It lets
+// that run, and looks.
 //
 // EINTR: a handler that has run since the call began, spinning or asleep, ends it
 // with EINTR, unless it has SA_RESTART and no timeout is set: then the kernel would
@@ -56,18 +57,24 @@ static bool interrupted(const struct sleep *s)
 static bool spin(const struct sleep *of, struct conn *c, uint32_t want)
 {
 	bool in = want & EPOLLIN;
-	if ((in ? c->rx_mode : c->tx_mode) != MODE_LANE || channel_near(c->channel))
+	if ((in ? c->rx_mode : c->tx_mode) != MODE_LANE)
 		return false;
+	bool found = false;
+	if (channel_near(c->channel)) {
+		for (int i = 0; !found && spin_near(i); i++)
+			found = ready(c, want);
+		return found;
+	}
 	struct spin *s = in ? &c->rx_spin : &c->tx_spin;
 	uint64_t ns = spin_ns(s);
 	if (!ns)
 		return false;
-	bool found = false;
-	uint64_t end = clock_ns() + ns;
-	do {
+	uint64_t begun = clock_ns(), now = begun, end = begun + ns;
+	while (!found && now < end && !interrupted(of)) {
+		now = spin_pass(begun, now);
 		for (int i = 0; i < 32 && !(found = ready(c, want)); i++)
 			clock_pause();
-	} while (!found && !interrupted(of) && clock_ns() < end);
+	}
 	spin_result(s, found);
 	return found;
 }

@@ -23,10 +23,19 @@
 //	                                  those above it are asked, too
 //
 // In a cgroup namespace, as containers have, what is above its root is not seen.
+//
+// Who has looked for ALONE_NS yields the CPU between the looks that follow. Where there
+// are more who look than CPUs, as with a server's processes for a connection each, the
+// one that we wait for may be waiting for our CPU; and it need not wake us then. For the
+// same reason a peer that last ran on our CPU is given it NEAR times before we sleep.
+// Another program that computes has the CPU for milliseconds after a yield. So none
+// follows one that was LONG_NS long until 32 times as much has passed, and 64, 128, …
+// times after the next ones, unless SOME shorter ones were between.
 #include "real.h"
 
 #include "spin.h"
 
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,7 +45,9 @@
 #include "clock.h"
 #include "config.h"
 
-enum { ASK_EVERY = 64, RETRY_EVERY = 32, SHORTEST = 1000, PATH = 1024 }; // threads may have stacks of 16 KiB
+enum { ASK_EVERY = 64, RETRY_EVERY = 32, SHORTEST = 1000, NEAR = 2, SOME = 64, MOST_LONGS = 6, PATH = 1024 }; // threads may have stacks of 16 KiB
+#define ALONE_NS 2000u
+#define LONG_NS 1000000u
 #define PAUSE_NS 1000000000u
 #define QUOTA_NS 1000000000u
 
@@ -168,6 +179,44 @@ uint64_t spin_ns(struct spin *s)
 		store(paused_until, 0);
 	}
 	return ns;
+}
+
+// Of all threads: what one had to wait for, others would have.
+static _Atomic uint64_t alone_until;
+static _Atomic uint32_t longs, shorts; // the latter since the last long one
+
+static uint64_t yield(uint64_t now)
+{
+	sched_yield();
+	uint64_t then = clock_ns(), took = then - now;
+	if (took < LONG_NS) {
+		store(shorts, load(shorts) + 1);
+		return then;
+	}
+	uint32_t n = load(shorts) < SOME ? load(longs) : 0;
+	store(alone_until, then + (took << (5 + n)));
+	store(longs, n < MOST_LONGS ? n + 1 : n);
+	store(shorts, 0);
+	return then;
+}
+
+uint64_t spin_pass(uint64_t begun, uint64_t now)
+{
+	if (now - begun >= ALONE_NS && now >= load(alone_until))
+		return yield(now);
+	clock_pause();
+	return clock_ns();
+}
+
+bool spin_near(int i)
+{
+	if (i >= NEAR || !config.spin_ns)
+		return false;
+	uint64_t now = clock_ns();
+	if (now < load(alone_until))
+		return false;
+	yield(now);
+	return true;
 }
 
 void spin_result(struct spin *s, bool found)

@@ -17,4 +17,12 @@ struct spin {
 uint64_t spin_ns(struct spin *s);
 void spin_result(struct spin *s, bool found);
 
+// spin_pass passes the time between two looks of a spin that began then, and says what
+// time it is after that.
+uint64_t spin_pass(uint64_t begun, uint64_t now);
+
+// spin_near is called before the looks of who would not spin, since the peer last ran on
+// our CPU: it lets the peer run. False: that is enough, the i-th time, or not wise.
+bool spin_near(int i);
+
 #endif

@@ -24,3 +24,11 @@ func TestSnoozesInCrowd(t *testing.T) {
 		t.Log("may not run before others: that it does not wait was not tried")
 	}
 }
+
+// A CPU that is looked on is given to others, but not to who keeps it long.
+func TestYields(t *testing.T) {
+	program := ds.Build(t, "yield", []string{"-I", ds.Headers()}, append([]string{"yield.c"}, ds.Sources(t)...)...)
+	if out, err := exec.CommandContext(t.Context(), program).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
