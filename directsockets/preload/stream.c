@@ -92,10 +92,10 @@ static bool arrived(struct conn *c, int fd)
 
 // returning waits while bytes that were on the lane are being sent again by TCP, or those of an
 // advert are put on the lane or sent by TCP, if the program was told of them: nothing that was
-// readable gives EAGAIN. True: look again.
-static bool returning(struct conn *c, int fd)
+// readable gives EAGAIN. With advert there was one a moment ago. True: look again.
+static bool returning(struct conn *c, int fd, bool advert)
 {
-	bool told = false, due = c->rx_frozen || c->rx.advert.left || c->rx_late;
+	bool told = false, due = advert || c->rx_frozen || c->rx_late;
 	for (int i = 0; i < LEAVE_STEPS && due; i++) {
 		if (!take(c, fd, &c->rx_lock))
 			break;
@@ -177,7 +177,7 @@ ssize_t stream_recv(struct conn *c, int fd, const struct iovec *iov, int n, int 
 		}
 		if (r == 0)
 			return (ssize_t)got;
-		if (r == -EAGAIN && !block && !got && !again && returning(c, fd)) {
+		if (r == -EAGAIN && !block && !got && !again && returning(c, fd, more)) {
 			again = true;
 			continue;
 		}
@@ -422,9 +422,10 @@ uint32_t stream_ready(struct conn *c, int fd, uint32_t want)
 	return r & (want | EPOLLHUP | EPOLLERR);
 }
 
-static int unread_now(struct conn *c, int fd)
+static int unread_now(struct conn *c, int fd, bool *advert)
 {
 	int n = 0;
+	*advert = false;
 	if (!take(c, fd, &c->rx_lock))
 		return 0;
 	rx_turn(c, fd);
@@ -443,14 +444,16 @@ static int unread_now(struct conn *c, int fd)
 		n += posted;
 	else if (n < posted)
 		n = posted; // they are being sent again, by TCP
+	*advert = c->rx.advert.left > 0;
 	lock_give(&c->rx_lock);
 	return n;
 }
 
 int stream_unread(struct conn *c, int fd)
 {
-	int n = unread_now(c, fd);
-	return n == 0 && returning(c, fd) ? unread_now(c, fd) : n;
+	bool advert;
+	int n = unread_now(c, fd, &advert);
+	return n == 0 && returning(c, fd, advert) ? unread_now(c, fd, &advert) : n;
 }
 
 int stream_shutdown(struct conn *c, int fd, int how)
