@@ -43,6 +43,6 @@ size_t lane_advertised(const struct lane_rx *r, size_t before)
 {
 	if (!r->advert.left || (lane_void(r) && lane_valid(r, r->slot)))
 		return 0;
-	size_t most = before < r->window_size ? r->window_size - before : 1;
+	size_t most = before < r->window_size ? r->window_size - before : 0;
 	return r->advert.left < most ? r->advert.left : most;
 }

@@ -25,7 +25,8 @@
 // Credit for window bytes counts those that went by windows, wherever they lay. A
 // writer borrows one (pool.c) and uses its first bytes, `extent` of them, as a ring;
 // a piece never crosses the end of that. A window found empty starts again at its
-// beginning, where the cache is warm. One in which little room is left grows.
+// beginning, where the cache is warm. One in which little room is left grows. At the end
+// of one the writer goes on in another, if it can be had: see pool.c.
 //
 // Trust: from the peer's file come status words, payloads and credit. Each is
 // loaded once into a private copy, then checked: tag and length legal, reserved
@@ -179,17 +180,33 @@ static uint32_t slots_free(const struct lane_tx *t, uint32_t reserved)
 // copy of the credit may be older.
 static uint64_t ring_start(const struct lane_tx *t) { return t->window_taken > t->base ? t->window_taken : t->base; }
 
+enum { MOST_WINDOWS = 4 }; // as much may be in all of ours that the reader has not taken
+
 // Without a window there is room for what goes by slots.
 static uint64_t window_free(const struct lane_tx *t)
 {
-	return t->window < 0 ? t->window_size : t->extent - (t->next - ring_start(t));
+	if (t->window < 0)
+		return t->window_size;
+	uint64_t here = t->extent - (t->next - ring_start(t)), most = (uint64_t)MOST_WINDOWS * t->window_size, out = t->next - t->window_taken;
+	uint64_t all = out < most ? most - out : 0;
+	return here < all ? here : all;
 }
+
+static void unpin(struct lane_tx *t) { pool_unpin(t->pool, t->lane, (uint32_t)t->window, t->next); }
+
+// filled: the next piece begins where the first one in this window did.
+static bool filled(const struct lane_tx *t) { return t->next > t->base && (t->next - t->base) % t->extent == 0; }
 
 // pin makes a window ours to write into. False: none can be had.
 static bool pin(struct lane_tx *t)
 {
 	bool same = t->window >= 0 && pool_again(t->pool, t->lane, (uint32_t)t->window);
-	if (!same)
+	int other = same && filled(t) ? pool_onward(t->pool, t->lane) : -1;
+	if (other >= 0) {
+		unpin(t);
+		t->window = other;
+		same = false;
+	} else if (!same)
 		t->window = pool_take(t->pool, t->lane);
 	t->poor = t->window < 0;
 	if (t->poor)
@@ -200,8 +217,6 @@ static bool pin(struct lane_tx *t)
 		t->base = t->next;
 	return true;
 }
-
-static void unpin(struct lane_tx *t) { pool_unpin(t->pool, t->lane, (uint32_t)t->window, t->next); }
 
 // grow makes the ring longer where more than half of it is full. What is in it must
 // not move: it may not be wrapped.
@@ -385,6 +400,19 @@ uint64_t lane_unread(struct lane_tx *t)
 	return n + (lane_advert_out(t) ? t->advert.left : 0);
 }
 
+// keep pins the windows that have what waits for TCP, or leaves them.
+static void keep(struct lane_tx *t, bool pinned)
+{
+	uint8_t *at;
+	for (uint64_t s = t->again.first; s < t->slot; s++) {
+		if (own_tag(t, s) != TAG_RMA_INFO || !own_slot(t, s, &at))
+			continue;
+		uint32_t window = (uint32_t)((uint64_t)(at - t->windows) / t->window_size);
+		if (pool_again(t->pool, t->lane, window) && !pinned)
+			pool_unpin(t->pool, t->lane, window, t->next);
+	}
+}
+
 bool lane_withdraw(struct lane_tx *t, uint64_t taken)
 {
 	uint64_t unread = lane_unread(t);
@@ -398,13 +426,12 @@ bool lane_withdraw(struct lane_tx *t, uint64_t taken)
 	for (uint64_t later = s; later < t->slot; later++)
 		if (own_tag(t, later) == TAG_BACK)
 			return false; // TCP bytes are behind some of it already
-	t->again.slot = s;
+	t->again.slot = t->again.first = s;
 	t->again.off = (uint32_t)skip;
 	t->again.left = t->bytes - taken;
 	t->bytes = taken;
 	// After BACK there is credit for all of it, before TCP has taken it.
-	if (t->again.left && t->window >= 0)
-		pool_again(t->pool, t->lane, (uint32_t)t->window);
+	keep(t, true);
 	return true;
 }
 
@@ -426,8 +453,7 @@ int lane_again(const struct lane_tx *t, struct iovec *iov, int n)
 void lane_forget(struct lane_tx *t)
 {
 	t->again.left = 0;
-	if (t->window >= 0 && pool_again(t->pool, t->lane, (uint32_t)t->window))
-		unpin(t);
+	keep(t, false);
 }
 
 void lane_again_sent(struct lane_tx *t, uint64_t n)

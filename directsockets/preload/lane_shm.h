@@ -197,6 +197,7 @@ struct lane_tx {
 	uint64_t rma_bytes;    // of these, in the window
 	uint64_t switched;     // slot of the last TAG_SWITCH
 	struct {               // bytes that the reader handed back, to be sent by TCP
+		uint64_t first; // slot
 		uint64_t slot, left;
 		uint32_t off; // bytes of the slot that are not among them
 	} again;

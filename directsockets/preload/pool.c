@@ -7,7 +7,7 @@
 // in it. A window is free, pinned by a lane that writes into it, or left with a lane:
 //
 //	          pool_take                pool_unpin
-//	free ───────────────────► pinned ─────────────► left ──┐ pool_take by another
+//	free ───────────────────► pinned ─────────────► left ──┐ pool_take by any
 //	  ▲                         ▲      pool_again    │     │ lane, if drained
 //	  │                         └────────────────────┤ ◄───┘
 //	  └──────── pool_fresh: the lane begins anew ────┘
@@ -17,15 +17,20 @@
 // was never used only if none of some is. So as many are touched as were busy at
 // once, whatever the number of lanes, and a lane that is alone keeps its pages warm.
 //
+// Who writes much wants the contrary. What the reader has just read lies in its CPU's cache,
+// and to overwrite that costs up to five times what it costs to overwrite what has gone to the
+// cache that they share. So a lane that has filled its window leaves that and goes on in the
+// one that was taken longest ago (pool_onward), and ROUND are touched for that: more than
+// the cache of a CPU has room for, and less than the shared one.
+//
 // Invariant: while `holder` names lane l unpinned, all bytes of l in the window are
 // before `end`. So it is drained when the reader's window_taken is not below `end`,
 // or its generation is 0, after which it reads no more. The holder word counts its
 // changes: who has seen it drained takes it by exchanging just that word, and l, if
 // it was quicker to pin it, has made another one of it (test/memmodel/channel).
 //
-// A process of the family may die anywhere. of_lane is set before the window is
-// taken, so the window of a lane is known as soon as it has one, and pool_left and
-// pool_fresh give it back whatever its state.
+// A process of the family may die anywhere. Which windows a lane has is in their holder
+// words, so pool_left and pool_fresh look at all that were used, and give those back.
 //
 // A run is windows side by side that a registered buffer has. Its holder is POOL_RUN, which
 // is no lane, so they are pinned for all lanes, until the last process that has the buffer
@@ -59,6 +64,8 @@
 #define RUN_MOST 0xffffull
 
 enum { LOOKS = 64 }; // at windows of others before a new one is touched
+enum { ROUND = 16, ROUND_PART = 8 }; // windows to go round in, if that is an eighth of all or less
+enum { NONE = -1, FASTER = -2 };
 
 void pool_init(struct lane_pool *p, const struct lane_memory *own, const struct lane_memory *peer, uint32_t least)
 {
@@ -123,14 +130,13 @@ static bool take(struct lane_pool *p, uint32_t lane, uint32_t window)
 	uint64_t is = atomic_load(&w->holder);
 	if (!drained(p, w, is))
 		return false;
-	atomic_store(&p->of_lane[lane], window + 1);
 	return atomic_compare_exchange_strong(&w->holder, &is, pinned(is, lane));
 }
 
 // look tries windows that have been used, from the one that was taken last.
-static int look(struct lane_pool *p, uint32_t lane)
+static int look(struct lane_pool *p, uint32_t lane, uint32_t at)
 {
-	uint32_t used = p->used, at = p->hand;
+	uint32_t used = p->used;
 	for (uint32_t i = 0, looks = 0; i < used && looks < LOOKS; i++, at++) {
 		at = at < used ? at : 0;
 		if (is_run(p->window[at].holder))
@@ -142,26 +148,40 @@ static int look(struct lane_pool *p, uint32_t lane)
 		}
 	}
 	atomic_store(&p->hand, at);
-	return -1;
+	return NONE;
+}
+
+// touch takes the first window that was never used. NONE: there is none, or no memory for it;
+// FASTER: somebody else has it now.
+static int touch(struct lane_pool *p, uint32_t lane)
+{
+	uint32_t next = p->used, untouched = 0;
+	if (next == p->own->windows || is_run(p->window[next].holder))
+		return NONE;
+	if (p->window[next].extent == 0) { // else a run has paid it, or who was faster
+		if (!budget_window(p, p->least, false))
+			return NONE;
+		if (!atomic_compare_exchange_strong(&p->window[next].extent, &untouched, p->least))
+			atomic_fetch_sub(&p->spent, p->least);
+	}
+	uint32_t is = next;
+	return atomic_compare_exchange_strong(&p->used, &is, next + 1) && take(p, lane, next) ? (int)next : FASTER;
 }
 
 int pool_take(struct lane_pool *p, uint32_t lane)
 {
-	for (;;) {
-		int found = look(p, lane);
-		uint32_t next = p->used, untouched = 0;
-		if (found >= 0 || next == p->own->windows || is_run(p->window[next].holder))
-			return found;
-		if (p->window[next].extent == 0) { // else a run has paid it, or who was faster
-			if (!budget_window(p, p->least, false))
-				return found;
-			if (!atomic_compare_exchange_strong(&p->window[next].extent, &untouched, p->least))
-				atomic_fetch_sub(&p->spent, p->least);
-		}
-		uint32_t is = next;
-		if (atomic_compare_exchange_strong(&p->used, &is, next + 1) && take(p, lane, next))
-			return (int)next;
-	}
+	int found;
+	while ((found = look(p, lane, p->hand)) < 0 && (found = touch(p, lane)) == FASTER)
+		;
+	return found;
+}
+
+int pool_onward(struct lane_pool *p, uint32_t lane)
+{
+	if (p->own->windows / ROUND_PART < ROUND)
+		return NONE;
+	int found = p->used < ROUND ? touch(p, lane) : NONE;
+	return found >= 0 ? found : look(p, lane, p->hand + 1);
 }
 
 void pool_unpin(struct lane_pool *p, uint32_t lane, uint32_t window, uint64_t end)
@@ -182,19 +202,21 @@ uint32_t pool_grow(struct lane_pool *p, uint32_t window)
 
 void pool_left(struct lane_pool *p, uint32_t lane)
 {
-	uint32_t window = p->of_lane[lane] - 1;
-	uint64_t is = window < POOL_MOST ? atomic_load(&p->window[window].holder) : 0;
-	// Whoever had pinned it has not said where its bytes end.
-	if (holds(is, lane) && is & POOL_PINNED)
-		pool_unpin(p, lane, window, ~0ull);
+	for (uint32_t w = 0; w < p->used; w++) {
+		uint64_t is = atomic_load(&p->window[w].holder);
+		// Whoever had pinned it has not said where its bytes end.
+		if (holds(is, lane) && is & POOL_PINNED)
+			pool_unpin(p, lane, w, ~0ull);
+	}
 }
 
 void pool_fresh(struct lane_pool *p, uint32_t lane)
 {
-	uint32_t window = atomic_exchange(&p->of_lane[lane], 0) - 1;
-	uint64_t is = window < POOL_MOST ? atomic_load(&p->window[window].holder) : 0;
-	if (holds(is, lane))
-		atomic_compare_exchange_strong(&p->window[window].holder, &is, freed(is));
+	for (uint32_t w = 0; w < p->used; w++) {
+		uint64_t is = atomic_load(&p->window[w].holder);
+		if (holds(is, lane))
+			atomic_compare_exchange_strong(&p->window[w].holder, &is, freed(is));
+	}
 }
 
 // seize exchanges the holders of a run; false: a lane was faster.

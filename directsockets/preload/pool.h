@@ -26,7 +26,6 @@ struct lane_pool {
 	_Atomic uint32_t hand;     // where to look for one next
 	_Atomic uint32_t deep;     // so many of the last ones may have been in runs
 	_Atomic uint64_t spent;    // bytes that the budget has granted
-	_Atomic uint32_t of_lane[POOL_MOST]; // the window it took last + 1
 	struct pool_window window[POOL_MOST];
 };
 
@@ -38,13 +37,16 @@ void pool_end(struct lane_pool *p);
 bool pool_again(struct lane_pool *p, uint32_t lane, uint32_t window);
 int pool_take(struct lane_pool *p, uint32_t lane);
 
+// pool_onward pins another one than the lane has, which keeps what is in that; -1: there is none.
+int pool_onward(struct lane_pool *p, uint32_t lane);
+
 // pool_unpin: from now on another lane may take it when the reader has all before end.
 void pool_unpin(struct lane_pool *p, uint32_t lane, uint32_t window, uint64_t end);
 
 // pool_grow doubles the extent of a pinned window, if it may; it returns it.
 uint32_t pool_grow(struct lane_pool *p, uint32_t window);
 
-// pool_left: our end of the lane is over, and its window is free when the reader's
+// pool_left: our end of the lane is over, and its windows are free when the reader's
 // is too. pool_fresh: both were, and the lane begins anew.
 void pool_left(struct lane_pool *p, uint32_t lane);
 void pool_fresh(struct lane_pool *p, uint32_t lane);

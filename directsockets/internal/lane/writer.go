@@ -6,7 +6,8 @@ package lane
 // Credit for window bytes counts those that went by windows, wherever they lay. A
 // writer borrows one of the pool and uses its first bytes, extent of them, as a
 // ring; a piece never crosses the end of that. A window found empty starts again at
-// its beginning, where the cache is warm. One in which little room is left grows.
+// its beginning, where the cache is warm. One in which little room is left grows. At
+// the end of one the writer goes on in another, if it can be had.
 type Writer struct {
 	ring, windows []byte
 	own, peer     *Control
@@ -34,6 +35,7 @@ type Writer struct {
 	}
 
 	again struct { // bytes that the reader handed back, to be sent by TCP
+		first      uint64 // slot
 		slot, left uint64
 		off        int // bytes of the slot that are not among them
 	}
@@ -88,17 +90,29 @@ func (w *Writer) slotsFree(kept uint64) uint64 {
 // window; our copy of the credit may be older.
 func (w *Writer) ringStart() uint64 { return max(w.windowTaken, w.base) }
 
+// inAll: so many windows full may be in all of ours that the reader has not taken.
+const inAll = 4
+
 // windowFree: without a window there is room for what goes by slots.
 func (w *Writer) windowFree() uint64 {
 	if w.window < 0 {
 		return w.size
 	}
-	return w.extent - (w.next - w.ringStart())
+	return min(w.extent-(w.next-w.ringStart()), inAll*w.size-min(w.next-w.windowTaken, inAll*w.size))
 }
+
+// filled: the next piece begins where the first one in this window did.
+func (w *Writer) filled() bool { return w.next > w.base && (w.next-w.base)%w.extent == 0 }
 
 // pin makes a window ours to write into. False: none can be had.
 func (w *Writer) pin() bool {
 	n, extent, same := w.pool.pin(w.lane, w.window)
+	if same && w.filled() {
+		if other, its := w.pool.onward(w.lane); other >= 0 {
+			w.unpin()
+			n, extent, same = other, its, false
+		}
+	}
 	w.window = n
 	if w.poor = n < 0; w.poor {
 		return false
@@ -316,13 +330,21 @@ func (w *Writer) Withdraw(taken uint64) bool {
 			return false
 		}
 	}
-	w.again.slot, w.again.off, w.again.left = k, int(skip), w.bytes-taken
+	w.again.first, w.again.slot, w.again.off, w.again.left = k, k, int(skip), w.bytes-taken
 	w.bytes = taken
-	if w.again.left > 0 && w.window >= 0 {
-		// After BACK there is credit for all of it, before TCP has taken it.
-		w.window, _, _ = w.pool.pin(w.lane, w.window)
-	}
+	// After BACK there is credit for all of it, before TCP has taken it.
+	w.keep(true)
 	return true
+}
+
+// keep pins the windows that have what waits for TCP, or leaves them.
+func (w *Writer) keep(pinned bool) {
+	for k := w.again.first; k < w.slot; k++ {
+		if t, b := w.posted(k); t == RMAInfo && len(b) > 0 {
+			at, _ := offset(w.windows, b)
+			w.pool.keep(w.lane, int(at/w.size), pinned, w.next)
+		}
+	}
 }
 
 // HasAgain says that bytes which were withdrawn wait for TCP.
@@ -351,7 +373,5 @@ func (w *Writer) Sent(n int) {
 // Forget drops what waits for TCP: the connection has ended.
 func (w *Writer) Forget() {
 	w.again.left = 0
-	if w.window >= 0 {
-		w.unpin()
-	}
+	w.keep(false)
 }
