@@ -54,7 +54,8 @@
 //
 // Where it is not said otherwise the kernel puts the processes where it likes.
 // Counts are chosen by a first run of each side such that runs take about the
-// same time; that run is the warm-up.
+// same time; that run is the warm-up. Memcached stores more with each operation and
+// gets slower by it, so there all sides do as many as the reference.
 //
 // What must be equal is measured in pairs pinned to one CPU, where neither side
 // has to be woken on another and one of them always runs: there the CPU time of

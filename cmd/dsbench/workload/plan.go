@@ -61,9 +61,11 @@ type test struct {
 	prepare func(ctx context.Context, b *bench) error
 
 	// run does about n operations of a workload, or what takes a second if n is
-	// 0, and gives the value. Counted says that it wants an n.
+	// 0, and gives the value. Counted says that it wants an n; stores, that the server
+	// keeps more with each operation, so that all sides have to have the same n.
 	run     func(ctx context.Context, a *arena, n int) (outcome, error)
 	counted bool
+	stores  bool
 
 	// alone measures what has no reference run: the whole row.
 	alone func(ctx context.Context, b *bench, t *test, row *report.Row) error
@@ -334,6 +336,9 @@ func (b *bench) compare(ctx context.Context, t *test, ways []way) ([]report.Row,
 			var err error
 			if n[i], err = b.count(ctx, t, w); err != nil {
 				return nil, err
+			}
+			if t.stores {
+				n[i] = n[0]
 			}
 			b.progress.Done(b.runTakes())
 		}

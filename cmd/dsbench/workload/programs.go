@@ -52,7 +52,7 @@ func (p Plan) programTests() []test {
 		{name: "nginx-connect", size: 1 << 10, unit: rate, what: "ab, 8 at once, a connection for each request", target: report.AtLeast(report.Ratio, 0.97),
 			packages: nginx, abroad: true, counted: true, run: ab(1 << 10)},
 		{name: "memcached", unit: rate, what: "memcaslap, 50 connections, one thread on each side", target: report.AtLeast(report.Ratio, 5),
-			packages: []string{"memcached", "libmemcached-tools"}, upgrades: true, abroad: true, counted: true, run: memcached},
+			packages: []string{"memcached", "libmemcached-tools"}, upgrades: true, abroad: true, counted: true, stores: true, run: memcached},
 		{name: "pgbench", unit: rate, what: "PostgreSQL, pgbench -S, 8 clients", target: report.AtLeast(report.Ratio, 1.3),
 			packages: pg, upgrades: true, abroad: true, counted: true, prepare: cluster(false), run: pgbench},
 		{name: "postgres-copy", unit: report.BytesPerSecond, what: "PostgreSQL, COPY of a GB in rows of a KB out to psql", target: report.AtLeast(report.Ratio, 1.3),

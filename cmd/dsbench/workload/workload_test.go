@@ -192,6 +192,29 @@ func TestCompareCounts(t *testing.T) {
 	}
 }
 
+// Where a server keeps more with each operation, the fast side has as many to do as the reference.
+func TestCompareStores(t *testing.T) {
+	b := machine(t)
+	for stores, factor := range map[bool]int{false: 5, true: 1} {
+		rates := []float64{100_000, 500_000}
+		var counts [2]int
+		run := func(ctx context.Context, a *arena, n int) (outcome, error) {
+			way := 0
+			if a.client {
+				way = 1
+			}
+			counts[way] = n
+			return outcome{value: 1, rate: rates[way]}, nil
+		}
+		if _, err := b.compare(t.Context(), &test{name: "x", counted: true, stores: stores, run: run}, both); err != nil {
+			t.Fatal(err)
+		}
+		if counts[1] != factor*counts[0] {
+			t.Errorf("stores %v: the last runs had %d operations, want a factor of %d", stores, counts, factor)
+		}
+	}
+}
+
 // Other users' programs may enter the directories of a run, which go with it.
 func TestDirectoryIsTheProgramsOwn(t *testing.T) {
 	a, err := (&bench{}).newArena(true)
