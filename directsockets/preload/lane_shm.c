@@ -187,7 +187,7 @@ static uint64_t window_free(const struct lane_tx *t)
 {
 	if (t->window < 0)
 		return t->window_size;
-	uint64_t here = t->extent - (t->next - ring_start(t)), most = (uint64_t)MOST_WINDOWS * t->window_size, out = t->next - t->window_taken;
+	uint64_t here = t->extent - (t->next - ring_start(t)), out = t->next - t->window_taken, most = (uint64_t)MOST_WINDOWS * t->window_size;
 	uint64_t all = out < most ? most - out : 0;
 	return here < all ? here : all;
 }
@@ -206,8 +206,9 @@ static bool pin(struct lane_tx *t)
 		unpin(t);
 		t->window = other;
 		same = false;
-	} else if (!same)
+	} else if (!same) {
 		t->window = pool_take(t->pool, t->lane);
+	}
 	t->poor = t->window < 0;
 	if (t->poor)
 		return false;

@@ -197,8 +197,8 @@ struct lane_tx {
 	uint64_t rma_bytes;    // of these, in the window
 	uint64_t switched;     // slot of the last TAG_SWITCH
 	struct {               // bytes that the reader handed back, to be sent by TCP
-		uint64_t first; // slot
-		uint64_t slot, left;
+		uint64_t first, slot; // the slots that these began in, and begin in now
+		uint64_t left;
 		uint32_t off; // bytes of the slot that are not among them
 	} again;
 	struct {                // the last advert of a blocking write; zcopy.c

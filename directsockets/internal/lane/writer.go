@@ -35,9 +35,9 @@ type Writer struct {
 	}
 
 	again struct { // bytes that the reader handed back, to be sent by TCP
-		first      uint64 // slot
-		slot, left uint64
-		off        int // bytes of the slot that are not among them
+		first, slot uint64 // the slots that these began in, and begin in now
+		left        uint64
+		off         int // bytes of the slot that are not among them
 	}
 }
 
