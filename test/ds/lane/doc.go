@@ -5,7 +5,7 @@
 // single slots, and recorded lives of connections. What it writes must be what the
 // files hold. The tests read the tables of the document and decode the files by
 // them, without the C code. So who changes one of the three is told by the other
-// two. After a change that is meant:
+// two. It also plays a writer that goes round in windows. After a change that is meant:
 //
 //	go test ./test/ds/lane -update
 //

@@ -95,6 +95,15 @@ func TestVectors(t *testing.T) {
 	}
 }
 
+// The library's writers go round in windows, and keep what is in them, as those of package lane do.
+func TestRound(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), recorder(t), "round")
+	cmd.Env = append(os.Environ(), ds.Preload("", ds.Fabric(t))...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+}
+
 // firstDifference shows the first line that differs.
 func firstDifference(got, want string) (where string, differs bool) {
 	g, w := strings.Split(got, "\n"), strings.Split(want, "\n")

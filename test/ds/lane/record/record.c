@@ -400,11 +400,13 @@ int main(int argc, char **argv)
 {
 	setvbuf(stdout, NULL, _IOFBF, 1 << 16);
 	if (argc != 2)
-		fail("usage: record layout|slots|SCENE");
+		fail("usage: record layout|slots|round|SCENE");
 	if (!strcmp(argv[1], "layout"))
 		return layout();
 	if (!strcmp(argv[1], "slots"))
 		return slots();
+	if (!strcmp(argv[1], "round"))
+		return round_of();
 	was = real;
 	real.send = noted_send;
 	real.sendmsg = noted_sendmsg;

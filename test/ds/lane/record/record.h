@@ -13,6 +13,7 @@ void print_bytes(const void *from, size_t n); // and a new line
 
 int layout(void);
 int slots(void);
+int round_of(void); // checks, and writes nothing
 
 // Calls of an end, 'a' or 'b', which are noted.
 void put(char who, char letter, size_t n);      // send, all of it
