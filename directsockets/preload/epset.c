@@ -99,11 +99,7 @@ static struct epset *make(void)
 	struct epset *e = calloc(1, sizeof *e);
 	if (!e)
 		return NULL;
-	pthread_mutexattr_t a;
-	pthread_mutexattr_init(&a);
-	pthread_mutexattr_settype(&a, PTHREAD_MUTEX_ERRORCHECK);
-	pthread_mutex_init(&e->lock, &a);
-	pthread_mutexattr_destroy(&a);
+	e->lock = (pthread_mutex_t)PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
 	e->next = sets;
 	sets = e;
 	return e;
@@ -535,11 +531,35 @@ static void renumber(struct epset *e, struct conn *c, int fd)
 	}
 }
 
+static int by_op(struct epset *e, int epfd, int op, int fd, struct conn *c, struct epset *set, struct epoll_event *ev)
+{
+	return op == EPOLL_CTL_ADD   ? add(e, epfd, fd, c, set, ev)
+	       : op == EPOLL_CTL_MOD ? modify(e, epfd, fd, ev)
+	       : op == EPOLL_CTL_DEL ? delete(e, epfd, fd, ev)
+				     : real.epoll_ctl(epfd, op, fd, ev);
+}
+
+// again is for a connection that is ours already: as a member it has a use, so the call
+// needs none. False: it is not, or may not be.
+static bool again(struct epset *e, int epfd, int op, int fd, struct epoll_event *ev, int *r)
+{
+	if (e->nours + e->deleted == 0 || (!ev && op != EPOLL_CTL_DEL) || !epset_lock(e))
+		return false;
+	struct member *m = member_at(e, fd);
+	bool is = m && m->ours && m->c && m->c == files_conn(fd) && !e->inherited;
+	if (is)
+		*r = by_op(e, epfd, op, fd, m->c, NULL, ev);
+	epset_unlock(e);
+	return is;
+}
+
 int epset_ctl(struct epset *e, int epfd, int op, int fd, struct epoll_event *ev)
 {
+	int r;
+	if (again(e, epfd, op, fd, ev, &r))
+		return r;
 	struct epset *set = epset_get(fd);
 	struct conn *c = conn_get(fd);
-	int r;
 	bool renumbers = c && c->refs > 1 && !member_at(e, fd) && moving(e, c, fd);
 	if (files_ours(fd)) {
 		r = fail(EBADF);
@@ -552,10 +572,7 @@ int epset_ctl(struct epset *e, int epfd, int op, int fd, struct epoll_event *ev)
 			atomic_store_explicit(&c->watched, true, memory_order_relaxed);
 		if (renumbers)
 			renumber(e, c, fd);
-		r = op == EPOLL_CTL_ADD   ? add(e, epfd, fd, c, set, ev)
-		    : op == EPOLL_CTL_MOD ? modify(e, epfd, fd, ev)
-		    : op == EPOLL_CTL_DEL ? delete(e, epfd, fd, ev)
-					  : real.epoll_ctl(epfd, op, fd, ev);
+		r = by_op(e, epfd, op, fd, c, set, ev);
 		epset_unlock(e);
 	}
 	if (c)

@@ -179,7 +179,7 @@ struct conn {
 	_Atomic uint32_t shutdowns; // made here; the kernel tells all watchers of each
 	_Atomic uint32_t lowats;    // times SO_RCVLOWAT was set and reached: that is news
 	_Atomic bool rx_frozen; // go_back is set and the writer has not answered
-	bool rx_told; // the program was told of bytes on the lane
+	_Atomic bool rx_told; // the program was told of bytes on the lane
 	_Atomic bool rx_late; // these come by TCP
 	struct spin rx_spin;
 

@@ -10,27 +10,20 @@ static uint64_t status_at(const struct lane_rx *r, uint64_t slot)
 	return load_acquire(r->ring + lane_slot(slot, r->slots));
 }
 
-static enum lane_look classify(uint64_t status, uint32_t *tag, uint32_t *n)
+static const uint8_t others[64] = { // what comes by tags other than VELO
+	[TAG_RMA_INFO] = LOOK_DATA, [TAG_ZCOPY] = LOOK_DATA, [TAG_BUFFER] = LOOK_DATA, [TAG_SHUTDOWN] = LOOK_CONTROL,
+	[TAG_SWITCH] = LOOK_CONTROL, [TAG_BACK] = LOOK_CONTROL, [TAG_ABORT] = LOOK_CONTROL,
+};
+
+static inline enum lane_look classify(uint64_t status, uint32_t *tag, uint32_t *n)
 {
 	*tag = status >> 32 & 0x3f;
 	*n = status >> 38 & 0xfff;
 	if (status >> 50 & 0x1fff || status & 0xffffffffu)
 		return LOOK_HOSTILE;
-	switch (*tag) {
-	case TAG_VELO:
-	case TAG_VELO_LAST:
+	if (*tag == TAG_VELO || *tag == TAG_VELO_LAST)
 		return *n >= 1 && *n <= LANE_PAYLOAD ? LOOK_DATA : LOOK_HOSTILE;
-	case TAG_RMA_INFO:
-	case TAG_ZCOPY:
-	case TAG_BUFFER:
-		return *n == 16 ? LOOK_DATA : LOOK_HOSTILE;
-	case TAG_SHUTDOWN:
-	case TAG_SWITCH:
-	case TAG_BACK:
-	case TAG_ABORT:
-		return *n == 16 ? LOOK_CONTROL : LOOK_HOSTILE;
-	}
-	return LOOK_HOSTILE;
+	return others[*tag] && *n == 16 ? others[*tag] : LOOK_HOSTILE;
 }
 
 enum lane_look lane_look(const struct lane_rx *r)
@@ -43,6 +36,17 @@ enum lane_look lane_look(const struct lane_rx *r)
 	if (!lane_valid(r, r->slot))
 		return LOOK_NONE;
 	return classify(status_at(r, r->slot), &tag, &n);
+}
+
+static bool is_advert(uint32_t tag) { return tag == TAG_ZCOPY || tag == TAG_BUFFER; }
+
+bool lane_plain(const struct lane_rx *r)
+{
+	uint32_t tag, n;
+	if (r->piece_left || r->off)
+		return true;
+	uint64_t slot = r->slot, status = status_at(r, slot);
+	return !r->advert.left && status >> 63 == lane_parity(slot, r->slots) && classify(status, &tag, &n) == LOOK_DATA && !is_advert(tag);
 }
 
 bool lane_news(const struct lane_rx *r, uint64_t *slot, uint64_t *turns)
@@ -74,8 +78,6 @@ static bool open_piece(struct lane_rx *r, const uint8_t *from)
 	r->window_end += v[1];
 	return true;
 }
-
-static bool is_advert(uint32_t tag) { return tag == TAG_ZCOPY || tag == TAG_BUFFER; }
 
 // open_advert loads an advert into the reader. The address of a ZCOPY is for the kernel to
 // check.

@@ -239,7 +239,7 @@ struct lane_rx {
 };
 
 // A HINT reads without the lock what others may be changing; who asks for it looks
-// again under the lock before anything follows from it.
+// again under the lock before anything follows from it, or says why not.
 #define HINT __attribute__((no_sanitize("thread")))
 
 void lane_tx_reset(struct lane_tx *t, struct lane_pool *pool, uint32_t lane);
@@ -327,6 +327,9 @@ HINT static inline void lane_intend(const struct lane_tx *t)
 	__builtin_prefetch(slot, 1);
 #endif
 }
+
+// lane_plain: what comes next is stream bytes that lie on the lane, no advert.
+HINT bool lane_plain(const struct lane_rx *r);
 
 // lane_news moves *slot behind what is posted, and says whether stream bytes or an
 // end of stream were among it, taken since or not; *turns counts what is neither.

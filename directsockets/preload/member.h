@@ -61,7 +61,7 @@ struct epset {
 	struct marks *marks;
 	unsigned waits, chilling;
 	bool heated; // some have become hot again
-	int deleted; // members
+	_Atomic int deleted; // members
 
 	struct perch *_Atomic perch; // from the first member that is ours
 	_Atomic bool poor;           // the perch cannot tell everything: look each millisecond

@@ -105,6 +105,8 @@ void rx_turn(struct conn *c, int fd)
 {
 	uint64_t a, b;
 	bool took = false;
+	if (c->rx_mode == MODE_LANE && !c->rx_frozen && lane_plain(&c->rx))
+		return; // as nearly always
 	while (left(c) && !c->rx_eof) {
 		if (__builtin_expect(c->rx_frozen, 0)) {
 			enum lane_look look = lane_look(&c->rx);
@@ -344,7 +346,7 @@ ssize_t rx_take(struct conn *c, int fd, struct cursor *cur, int flags)
 		if (none)
 			return failed(c);
 		if (flags & MSG_PEEK && (total = peek(c, fd, cur)) > 0) {
-			c->rx_told = true;
+			rx_tell(c);
 			return (ssize_t)total;
 		}
 		if (c->rx_mode == MODE_LANE) {
@@ -373,7 +375,7 @@ ssize_t rx_take(struct conn *c, int fd, struct cursor *cur, int flags)
 				if (c->rx_told && !c->rx_fin)
 					return -EAGAIN;
 			}
-			c->rx_told = false;
+			atomic_store_explicit(&c->rx_told, false, memory_order_relaxed);
 			if (!c->rx_fin || lane_look(&c->rx) != LOOK_NONE)
 				return c->error ? failed(c) : -EAGAIN;
 			// End or error: the kernel knows.
@@ -445,6 +447,15 @@ static bool ending(const struct conn *c)
 	return !c->rx_fin && atomic_load((_Atomic uint64_t *)(uintptr_t)&c->peer->shut);
 }
 
+bool rx_plain(struct conn *c)
+{
+	if (c->rx_mode != MODE_LANE || c->rx_hint || c->rx_frozen || c->dead || c->rx_eof || c->rx_fin || c->rx_shut ||
+	    c->rcvlowat > 1 || !c->own || ending(c) || !lane_plain(&c->rx))
+		return false;
+	rx_tell(c);
+	return true;
+}
+
 uint32_t rx_ready(struct conn *c, int fd)
 {
 	for (int i = 0; i < 4; i++) {
@@ -477,7 +488,7 @@ uint32_t rx_ready(struct conn *c, int fd)
 		if (lane_look(&c->rx) == LOOK_DATA) {
 			if (!r && !enough(c, fd))
 				return r;
-			c->rx_told = true;
+			rx_tell(c);
 			return r | EPOLLIN;
 		}
 		if (r & EPOLLIN || !c->rx_fin)

@@ -21,6 +21,10 @@ size_t rx_rest(struct conn *c, int fd, struct cursor *cur, int flags);
 // rx_ready is EPOLLIN and EPOLLRDHUP.
 uint32_t rx_ready(struct conn *c, int fd);
 
+// rx_plain: EPOLLIN, and no other event of reading, now. Needs no lock: what it reads may
+// be changing only while another thread reads, which may have come first then.
+HINT bool rx_plain(struct conn *c);
+
 // rx_probe asks the kernel whether an end, a reset or stray bytes came. True:
 // something did, look again.
 bool rx_probe(struct conn *c, int fd);
@@ -28,6 +32,13 @@ bool rx_probe(struct conn *c, int fd);
 // rx_freeze stops reading from the lane and asks the peer to send the rest by TCP.
 // It is over when rx_frozen is false; then rx_mode tells whether it worked.
 void rx_freeze(struct conn *c, int fd);
+
+// rx_tell notes that the program is told of bytes on the lane. Needs no lock.
+static inline void rx_tell(struct conn *c)
+{
+	if (!atomic_load_explicit(&c->rx_told, memory_order_relaxed))
+		atomic_store_explicit(&c->rx_told, true, memory_order_relaxed);
+}
 
 // rx_waits: is there something that rx_turn or rx_take has not seen? Needs no lock.
 HINT static inline bool rx_waits(const struct conn *c)

@@ -29,7 +29,8 @@
 //
 // A writer without news from its peer asks the kernel now and then (attend).
 //
-// Locks: order rx_lock then tx_lock, and never across a call that can block.
+// Locks: order rx_lock then tx_lock, and never across a call that can block. Readiness needs
+// none where what is on the lane is all there is to tell (rx_plain, tx_plain).
 #include "real.h"
 
 #include "stream.h"
@@ -402,14 +403,18 @@ static uint32_t native_ready(int fd, uint32_t want)
 uint32_t stream_ready(struct conn *c, int fd, uint32_t want)
 {
 	uint32_t r = 0;
-	if ((want & READ_SIDE || c->rx_hint) && take(c, fd, &c->rx_lock)) {
+	if (want & READ_SIDE && rx_plain(c)) {
+		r = EPOLLIN;
+	} else if ((want & READ_SIDE || c->rx_hint) && take(c, fd, &c->rx_lock)) {
 		if (c->own)
 			r |= rx_ready(c, fd);
 		lock_give(&c->rx_lock);
 	}
 	if (!c->dead && want & EPOLLPRI)
 		r |= native_ready(fd, EPOLLPRI) & EPOLLPRI;
-	if (!c->dead && want & EPOLLOUT && take(c, fd, &c->tx_lock)) {
+	if (want & EPOLLOUT && tx_plain(c)) {
+		r |= EPOLLOUT;
+	} else if (!c->dead && want & EPOLLOUT && take(c, fd, &c->tx_lock)) {
 		r |= tx_ready(c, fd);
 		lock_give(&c->tx_lock);
 	}
@@ -439,7 +444,8 @@ static int unread_now(struct conn *c, int fd, bool *advert)
 	// What is behind TCP bytes that have yet to come nobody can read.
 	bool late = c->rx_mode == MODE_TCP && c->rx_pending && (uint64_t)n < c->rx_switch_at - c->tcp_rx;
 	int posted = late || (lane_owed(&c->rx) && !c->rx_told) ? 0 : (int)lane_available(&c->rx, 1u << 30, true);
-	c->rx_told |= posted > 0;
+	if (posted > 0)
+		rx_tell(c);
 	if (!c->rx_frozen)
 		n += posted;
 	else if (n < posted)

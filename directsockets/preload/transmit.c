@@ -60,7 +60,7 @@ static void give_back(struct conn *c, int fd, uint64_t taken)
 }
 
 // settled: the lane, and nothing speaks against it.
-static inline bool settled(const struct conn *c)
+HINT static inline bool settled(const struct conn *c)
 {
 	return c->tx_mode == MODE_LANE && !c->tx_off && !c->tx.poor && !c->rx_fin && !c->dead && !c->tx_shut && !load_acquire(&c->peer->closed) &&
 	       !load_acquire(&c->peer->shut) && !load_acquire(&c->peer->go_back) && !config.test_switch &&
@@ -240,6 +240,14 @@ ssize_t tx_file(struct conn *c, int fd, int in, off_t at, size_t count)
 	}
 	free(bounce);
 	return r;
+}
+
+bool tx_plain(struct conn *c)
+{
+	if (!settled(c))
+		return false;
+	struct lane_tx copy = c->tx; // asking may change it
+	return lane_writable(&copy) && !copy.broken;
 }
 
 uint32_t tx_ready(struct conn *c, int fd)

@@ -27,6 +27,9 @@ ssize_t tx_file(struct conn *c, int fd, int in, off_t at, size_t count);
 // tx_ready is EPOLLOUT or 0.
 uint32_t tx_ready(struct conn *c, int fd);
 
+// tx_plain: EPOLLOUT now, by the lane. Needs no lock; another thread may be writing.
+HINT bool tx_plain(struct conn *c);
+
 // tx_finish ends this direction, before the system call that does.
 void tx_finish(struct conn *c, int fd, enum lane_how how);
 

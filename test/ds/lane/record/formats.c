@@ -122,6 +122,9 @@ static void judge(const char *name, const uint8_t *slot, uint64_t k)
 	printf("slot %lu ", k);
 	print_bytes(slot, LANE_SLOT);
 	enum lane_look look = lane_look(&r);
+	uint32_t as = slot[4] & 0x3f;
+	if (lane_plain(&r) != (look == LOOK_DATA && as != TAG_ZCOPY && as != TAG_BUFFER))
+		fail("lane_plain does not agree with lane_look");
 	uint64_t a = 0, b = 0, tag = 0;
 	struct iovec iov = {into, sizeof into};
 	struct cursor cur = cursor_make(&iov, 1);
