@@ -137,21 +137,13 @@ func (p *Pool) takeLocked(lane uint32, n int) int {
 	return n
 }
 
-// keep pins a window of a lane again, or not, if it still has it.
+// keep pins a window of a lane, if it still has it, or else lets other lanes take it
+// when the reader has all before end.
 func (p *Pool) keep(lane uint32, n int, pinned bool, end uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if w := &p.used[n]; w.held && w.holder == lane {
 		w.pinned, w.end = pinned, end
-	}
-}
-
-// unpin lets other lanes take it when the reader has all before end.
-func (p *Pool) unpin(lane uint32, n int, end uint64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if w := &p.used[n]; w.held && w.holder == lane {
-		w.pinned, w.end = false, end
 	}
 }
 

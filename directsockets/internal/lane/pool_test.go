@@ -7,16 +7,20 @@ import (
 
 // Lanes share windows: what the reader has not taken stays, whoever needs room, and a
 // lane that has lost its window knows how little there is in the next one.
+// lanes makes both ends of the first n lanes of a pool.
+func lanes(g Geometry, n uint32) (p *Pool, w []Writer, r []Reader) {
+	a, b := memory(g), memory(g)
+	p = pool(a, b)
+	for lane := range n {
+		b.Control(lane).Generation.Store(1)
+		w, r = append(w, NewWriter(p, lane)), append(r, NewReader(b, a, lane))
+	}
+	return p, w, r
+}
+
 func TestPool(t *testing.T) {
 	g := Geometry{Lanes: 4, Slots: 64, Windows: 2, Window: 256 << 10}
-	a, b := memory(g), memory(g)
-	p := pool(a, b)
-	var w [3]Writer
-	var r [3]Reader
-	for n := range w {
-		b.Control(uint32(n)).Generation.Store(1)
-		w[n], r[n] = NewWriter(p, uint32(n)), NewReader(b, a, uint32(n))
-	}
+	p, w, r := lanes(g, 3)
 	fill := func(n int, v byte) (total int) {
 		for piece := bytes.Repeat([]byte{v}, Piece); ; total += Piece {
 			if w[n].Write(piece, 480) == 0 {
@@ -64,11 +68,11 @@ func TestPool(t *testing.T) {
 	}
 	w[2].Write(make([]byte, 1000), 480)
 	p.Left(2) // closed by us, unread
-	b.Control(0).Generation.Store(0)
+	p.peer.Control(0).Generation.Store(0)
 	if w[1].Rich(); p.used[w[2].window].holder != 2 {
 		t.Error("what is unread was given away")
 	}
-	b.Control(2).Generation.Store(0)
+	p.peer.Control(2).Generation.Store(0)
 	if w[0].Rich(); !w[1].Rich() {
 		t.Error("the window of a lane that both sides have left is lost")
 	}
@@ -79,14 +83,7 @@ func TestPool(t *testing.T) {
 func TestRound(t *testing.T) {
 	const size = 16 << 10
 	g := Geometry{Lanes: 2, Slots: 64, Windows: round * roundPart, Window: size}
-	a, b := memory(g), memory(g)
-	p := pool(a, b)
-	var w [2]Writer
-	var r [2]Reader
-	for n := range w {
-		b.Control(uint32(n)).Generation.Store(1)
-		w[n], r[n] = NewWriter(p, uint32(n)), NewReader(b, a, uint32(n))
-	}
+	p, w, r := lanes(g, 2)
 	turn := 0
 	write := func(n int) int {
 		turn++

@@ -124,7 +124,7 @@ func (w *Writer) pin() bool {
 	return true
 }
 
-func (w *Writer) unpin() { w.pool.unpin(w.lane, w.window, w.next) }
+func (w *Writer) unpin() { w.pool.keep(w.lane, w.window, false, w.next) }
 
 // grow makes the ring longer where more than half of it is full. What is in it must
 // not move: it may not be wrapped.
