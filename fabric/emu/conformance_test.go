@@ -70,6 +70,12 @@ func TestConformance(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			switch c.name {
+			case "latency and jitter", "bandwidth", "stalls", "slow receivers":
+				if testing.Short() {
+					t.Skip("a part of everything; make test-all has it alone, too")
+				}
+			}
 			var total LinkStats
 			fabrictest.Run(t, fabrictest.Harness{
 				Virtual:   true,

@@ -210,7 +210,10 @@ func resident(t *testing.T, pid int) (own, shared uint64) {
 func TestCrowd(t *testing.T) {
 	// Several channels in any case, and more members than an epoll set keeps looking at.
 	conns, lanes, hot := 500, "EXN_DS_LANES=128", "EXN_DS_HOT=16"
-	if ds.Long() {
+	switch {
+	case testing.Short():
+		conns = 300
+	case ds.Long():
 		conns, lanes, hot = 10000, "EXN_DS_LANES=4096", "EXN_DS_HOT=128"
 	}
 	var files unix.Rlimit
