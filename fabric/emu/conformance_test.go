@@ -71,7 +71,7 @@ func TestConformance(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			switch c.name {
-			case "latency and jitter", "bandwidth", "stalls", "slow receivers":
+			case "latency and jitter", "bandwidth", "bit errors", "stalls", "slow receivers":
 				if testing.Short() {
 					t.Skip("a part of everything; make test-all has it alone, too")
 				}

@@ -11,8 +11,9 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // root is the directory of the module.
@@ -20,9 +21,6 @@ func root() string {
 	_, file, _, _ := runtime.Caller(0)
 	return filepath.Join(filepath.Dir(file), "..", "..")
 }
-
-// building keeps parallel tests from compiling the same at once.
-var building sync.Mutex
 
 // Build compiles sources of ccode into a program, or a shared object when flags
 // say so, and returns its path. What was built of the same sources with the
@@ -71,13 +69,11 @@ func Build(t testing.TB, name string, flags []string, sources ...string) string 
 	if _, err := os.Stat(out); err == nil {
 		return out
 	}
-	building.Lock()
-	defer building.Unlock()
+	defer building(t, out+".lock")()
 	if _, err := os.Stat(out); err == nil {
 		return out
 	}
-	// Packages are tested at once: each writes a file of its own and renames it.
-	temp := fmt.Sprintf("%s.%d", out, os.Getpid())
+	temp := out + ".new" // one that was interrupted leaves no half a program
 	cmd := exec.Command(gcc, append(append(args, paths...), "-o", temp)...)
 	if text, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", strings.Join(cmd.Args, " "), err, text)
@@ -86,6 +82,22 @@ func Build(t testing.TB, name string, flags []string, sources ...string) string 
 		t.Fatal(err)
 	}
 	return out
+}
+
+// building keeps others from compiling the same, also those of other packages, until
+// the function it returns is called.
+func building(t testing.TB, lock string) func() {
+	f, err := os.OpenFile(lock, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for err = unix.EINTR; err == unix.EINTR; {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX)
+	}
+	if err != nil {
+		t.Fatalf("locking %s: %v", lock, err)
+	}
+	return func() { f.Close() }
 }
 
 // cache is where built programs are kept between runs.

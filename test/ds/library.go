@@ -7,8 +7,14 @@ import (
 	"testing"
 )
 
-// Sources are the C files of the library, for programs that link it, as the
-// builds with sanitizers do. Without any the test is skipped.
+// Object is the library in one object file, for programs that link it and call its
+// parts, compiled with flags of a sanitizer or none. Programs of several packages share it.
+func Object(t testing.TB, flags ...string) string {
+	t.Helper()
+	return Build(t, "libextds.o", append([]string{"-r", "-nostdlib"}, flags...), Sources(t)...)
+}
+
+// Sources are the C files of the library. Without any the test is skipped.
 func Sources(t testing.TB) []string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(root(), "directsockets", "preload", "*.c"))

@@ -2,8 +2,9 @@
 //
 //	go run ./test/suite [-lint | -long]
 //
-// It runs gofmt, go vet and staticcheck; then all tests with the race detector;
-// those of allocations (named ...Alloc...) once more without it, because it
+// It runs gofmt, go vet and staticcheck; then all tests with the race detector but
+// those of models, which have one thread and take ten times as long with it; those
+// of allocations (named ...Alloc...) once more without it, because it
 // allocates; then every fuzz target found in the tree, a few seconds each. With
 // -lint it ends after the first three. With -long nothing is cached, tests run
 // without -short and in random order and keep their artifacts in bin/artifacts,
@@ -32,6 +33,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -85,7 +87,7 @@ type suite struct {
 func (s *suite) all(ctx context.Context, lintOnly bool) {
 	steps := []func(context.Context){s.lint}
 	if !lintOnly {
-		steps = append(steps, s.tests, s.allocations, s.fuzz)
+		steps = append(steps, s.tests, s.models, s.allocations, s.fuzz)
 	}
 	if s.long {
 		steps = append(steps, s.benchmarks)
@@ -115,7 +117,20 @@ func (s *suite) lint(ctx context.Context) {
 }
 
 func (s *suite) tests(ctx context.Context) {
-	s.goTest(ctx, "tests with the race detector", append(s.testFlags(), "-race"), "./...")
+	packages, err := s.command(ctx, "go", "list", "./...").Output()
+	if err != nil {
+		s.fail("listing packages", err.Error())
+		return
+	}
+	raced := slices.DeleteFunc(strings.Fields(string(packages)), func(p string) bool { return strings.Contains(p, modelPackages) })
+	s.goTest(ctx, "tests with the race detector", append(s.testFlags(), "-race"), raced...)
+}
+
+// modelPackages is in the paths of those that explore models.
+const modelPackages = "/test/memmodel"
+
+func (s *suite) models(ctx context.Context) {
+	s.goTest(ctx, "models, without the race detector", s.testFlags(), "."+modelPackages+"/...")
 }
 
 // allocations runs only the packages concerned, so that the others are not

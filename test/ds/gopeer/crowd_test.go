@@ -212,7 +212,7 @@ func TestCrowd(t *testing.T) {
 	conns, lanes, hot := 500, "EXN_DS_LANES=128", "EXN_DS_HOT=16"
 	switch {
 	case testing.Short():
-		conns = 300
+		conns = 150
 	case ds.Long():
 		conns, lanes, hot = 10000, "EXN_DS_LANES=4096", "EXN_DS_HOT=128"
 	}

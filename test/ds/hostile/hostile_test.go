@@ -62,8 +62,8 @@ func TestHostilePeer(t *testing.T) {
 
 // The same where a sanitizer watches what the victim touches.
 func TestHostilePeerSanitized(t *testing.T) {
-	program := ds.Build(t, "hostile-address", []string{"-fsanitize=address,undefined", "-fno-sanitize-recover=all"},
-		append([]string{"hostile.c"}, ds.Sources(t)...)...)
+	flags := []string{"-fsanitize=address,undefined", "-fno-sanitize-recover=all"}
+	program := ds.Build(t, "hostile-address", flags, "hostile.c", ds.Object(t, flags...))
 	attack(t, program, func(t *testing.T, seed uint64) []string {
 		return append(append(ds.Preload("", ds.Fabric(t)), "ASAN_OPTIONS=detect_leaks=0"), zcopy(seed)...)
 	})

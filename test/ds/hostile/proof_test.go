@@ -11,7 +11,7 @@ import (
 // DESIGN 4.2: what a peer in another network namespace shows is believed when it is
 // true, and only then.
 func TestProofAbroad(t *testing.T) {
-	program := ds.Build(t, "abroad", []string{"-I", ds.Headers()}, append([]string{"abroad.c"}, ds.Sources(t)...)...)
+	program := ds.Build(t, "abroad", []string{"-I", ds.Headers()}, "abroad.c", ds.Object(t))
 	cmd := exec.CommandContext(t.Context(), program)
 	cmd.Env = append(cmd.Environ(), ds.Preload("", ds.Fabric(t))...)
 	text, err := cmd.CombinedOutput()

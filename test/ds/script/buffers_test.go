@@ -18,6 +18,7 @@ func TestRegisteredBuffers(t *testing.T) {
 	library := ds.Library(t)
 	older := library + ":" + ds.Build(t, "older.so", []string{"-shared", "-fPIC"}, "older.c")
 	scenes := []string{"sizes", "interrupts", "death", "moves", "shutdowns", "forks", "ends", "cycles", "programs", "arguments"}
+	slow := map[string]bool{"death": true, "moves": true, "forks": true, "cycles": true} // under a sanitizer
 	run := func(name, program, scene string, env ...string) {
 		t.Run(strings.TrimSpace(name+" "+scene), func(t *testing.T) {
 			t.Parallel()
@@ -58,8 +59,11 @@ func TestRegisteredBuffers(t *testing.T) {
 		"address": {"-fsanitize=address,undefined", "-fno-sanitize-recover=all"},
 		"thread":  {"-fsanitize=thread", "-Wno-tsan"},
 	} {
-		program := ds.Build(t, "buffers-"+name, append(flags, include...), append([]string{"buffers.c"}, ds.Sources(t)...)...)
+		program := ds.Build(t, "buffers-"+name, append(flags, include...), "buffers.c", ds.Object(t, flags...))
 		for _, scene := range scenes {
+			if testing.Short() && slow[scene] {
+				continue
+			}
 			run(name, program, scene, with("")...)
 		}
 	}

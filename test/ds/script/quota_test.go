@@ -22,7 +22,7 @@ func TestQuotaEndsSpinning(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to mount over /sys/fs/cgroup in a namespace of its own")
 	}
-	program := ds.Build(t, "spin", []string{"-I", ds.Headers()}, append([]string{"spin.c"}, ds.Sources(t)...)...)
+	program := ds.Build(t, "spin", []string{"-I", ds.Headers()}, "spin.c", ds.Object(t))
 	const calm, throttled = "nr_periods 9\nnr_throttled 4\n", "nr_periods 9\nnr_throttled 5\n"
 	const none, two, less = "max 100000\n", "200000 100000\n", "199999 100000\n"
 	for _, c := range []struct {

@@ -15,7 +15,7 @@ func TestSnoozesInCrowd(t *testing.T) {
 	if _, err := os.Stat("/proc/self/schedstat"); err != nil {
 		t.Skip("the kernel does not count how long threads wait for a CPU (/proc/PID/schedstat)")
 	}
-	program := ds.Build(t, "snooze", []string{"-I", ds.Headers()}, append([]string{"snooze.c"}, ds.Sources(t)...)...)
+	program := ds.Build(t, "snooze", []string{"-I", ds.Headers()}, "snooze.c", ds.Object(t))
 	out, err := exec.CommandContext(t.Context(), program).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -27,7 +27,7 @@ func TestSnoozesInCrowd(t *testing.T) {
 
 // A CPU that is looked on is given to others, but not to who keeps it long.
 func TestYields(t *testing.T) {
-	program := ds.Build(t, "yield", []string{"-I", ds.Headers()}, append([]string{"yield.c"}, ds.Sources(t)...)...)
+	program := ds.Build(t, "yield", []string{"-I", ds.Headers()}, "yield.c", ds.Object(t))
 	if out, err := exec.CommandContext(t.Context(), program).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

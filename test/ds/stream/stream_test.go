@@ -246,13 +246,12 @@ func TestHandsOver(t *testing.T) {
 
 // DSS-1, FBK-1 once more, where a sanitizer watches the library.
 func TestSanitized(t *testing.T) {
-	library := ds.Sources(t)
 	for name, flags := range map[string][]string{
 		"address": {"-fsanitize=address,undefined", "-fno-sanitize-recover=all"},
 		"thread":  {"-fsanitize=thread", "-Wno-tsan"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			program := ds.Build(t, "stream-"+name, append(flags, "-I", ds.Headers()), append(append([]string(nil), sources...), library...)...)
+			program := ds.Build(t, "stream-"+name, append(flags, "-I", ds.Headers()), append(sources[:len(sources):len(sources)], ds.Object(t, flags...))...)
 			forSeeds(t, 16, func(t *testing.T, seed uint64) {
 				env := ds.Preload("", ds.Fabric(t), settings(seed)...)
 				env = append(env, "ASAN_OPTIONS=detect_leaks=0", "TSAN_OPTIONS=halt_on_error=1:exitcode=66")
