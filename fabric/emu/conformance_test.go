@@ -71,9 +71,9 @@ func TestConformance(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			switch c.name {
-			case "latency and jitter", "bandwidth", "bit errors", "stalls", "slow receivers":
+			case "latency and jitter", "bandwidth", "bit errors", "stalls", "down and up", "slow receivers":
 				if testing.Short() {
-					t.Skip("a part of everything; make test-all has it alone, too")
+					t.Skip("make test-all has it; all but outages is a part of everything")
 				}
 			}
 			var total LinkStats
