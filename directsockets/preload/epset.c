@@ -441,7 +441,9 @@ static int fail(int e)
 
 static int add(struct epset *e, int epfd, int fd, struct conn *c, struct epset *set, struct epoll_event *ev)
 {
-	enum { EXCLUSIVE_WITH = EPOLLIN | EPOLLOUT | EPOLLERR | EPOLLHUP | EPOLLWAKEUP };
+	enum { EXCLUSIVE_WITH = EPOLLIN | EPOLLOUT | EPOLLERR | EPOLLHUP | EPOLLWAKEUP | EPOLLET | EPOLLEXCLUSIVE };
+	if (ev->events & EPOLLEXCLUSIVE && (set || ev->events & ~(uint32_t)EXCLUSIVE_WITH))
+		return fail(EINVAL);
 	struct member *m = member_at(e, fd);
 	bool fresh = !m;
 	if (m && m->ours && m->deleted) { // all is as before, but the program's wishes
@@ -460,10 +462,7 @@ static int add(struct epset *e, int epfd, int fd, struct conn *c, struct epset *
 	m->set = set;
 	int why = 0;
 	if (fresh && (set || conn_decided(c))) {
-		uint32_t with = ev->events & ~(uint32_t)(EXCLUSIVE_WITH | EPOLLET | EPOLLEXCLUSIVE);
-		if (ev->events & EPOLLEXCLUSIVE && (set || with))
-			why = EINVAL;
-		else if (!member_own(e, m, false))
+		if (!member_own(e, m, false))
 			why = errno;
 	} else if (real.epoll_ctl(epfd, EPOLL_CTL_ADD, fd, ev) < 0) {
 		why = errno;
@@ -543,12 +542,12 @@ static int by_op(struct epset *e, int epfd, int op, int fd, struct conn *c, stru
 // needs none. False: it is not, or may not be.
 static bool again(struct epset *e, int epfd, int op, int fd, struct epoll_event *ev, int *r)
 {
-	if (e->nours + e->deleted == 0 || (!ev && op != EPOLL_CTL_DEL) || !epset_lock(e))
+	if (e->nours + e->deleted == 0 || !files_conn(fd) || (!ev && op != EPOLL_CTL_DEL) || !epset_lock(e))
 		return false;
 	struct member *m = member_at(e, fd);
 	bool is = m && m->ours && m->c && m->c == files_conn(fd) && !e->inherited;
 	if (is)
-		*r = by_op(e, epfd, op, fd, m->c, NULL, ev);
+		*r = by_op(e, epfd, op, fd, NULL, NULL, ev);
 	epset_unlock(e);
 	return is;
 }

@@ -169,7 +169,7 @@ struct conn {
 	struct lock rx_lock;
 	struct lane_rx rx;
 	_Atomic uint32_t rx_mode;
-	_Atomic uint32_t rx_hint; // the kernel may have something to say
+	_Atomic uint32_t rx_hint; // 1: the kernel may have something to say; 2: it is being asked
 	bool rx_pending;        // a TAG_SWITCH waits for rx_switch_at
 	uint64_t rx_switch_at;  // N
 	uint64_t rx_consented;

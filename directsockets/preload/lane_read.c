@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-static uint64_t status_at(const struct lane_rx *r, uint64_t slot)
+HINT static uint64_t status_at(const struct lane_rx *r, uint64_t slot)
 {
 	return load_acquire(r->ring + lane_slot(slot, r->slots));
 }

@@ -201,12 +201,10 @@ static int look(struct conn *c, int fd, struct pollfd *p)
 	return n;
 }
 
-bool rx_probe(struct conn *c, int fd)
+static bool probe(struct conn *c, int fd, bool lane)
 {
 	struct pollfd p = {fd, POLLIN | POLLRDHUP, 0};
-	bool lane = c->rx_mode == MODE_LANE, news = false;
-	if (lane || c->rx_eof)
-		atomic_store(&c->rx_hint, 0);
+	bool news = false;
 	atomic_store_explicit(&c->asked, clock_ticks(), memory_order_relaxed);
 	if (c->dead || look(c, fd, &p) < 0)
 		return false;
@@ -229,6 +227,19 @@ bool rx_probe(struct conn *c, int fd)
 		news = true;
 	}
 	return news || c->dead;
+}
+
+// The hint stays until the answer is noted: who looks without the lock (rx_plain) would miss
+// an end that is known to neither. A hint that comes meanwhile stays, too.
+bool rx_probe(struct conn *c, int fd)
+{
+	uint32_t asking = 2;
+	bool lane = c->rx_mode == MODE_LANE;
+	if (lane || c->rx_eof)
+		atomic_store(&c->rx_hint, asking);
+	bool news = probe(c, fd, lane);
+	atomic_compare_exchange_strong(&c->rx_hint, &asking, 0);
+	return news;
 }
 
 // lane_first: what the lane holds comes before the end that is known already.
@@ -375,7 +386,9 @@ ssize_t rx_take(struct conn *c, int fd, struct cursor *cur, int flags)
 				if (c->rx_told && !c->rx_fin)
 					return -EAGAIN;
 			}
-			atomic_store_explicit(&c->rx_told, false, memory_order_relaxed);
+			// What somebody was told of without the lock (rx_plain) can be seen by now.
+			if (c->rx_told && atomic_exchange(&c->rx_told, false) && lane_look(&c->rx) != LOOK_NONE)
+				continue;
 			if (!c->rx_fin || lane_look(&c->rx) != LOOK_NONE)
 				return c->error ? failed(c) : -EAGAIN;
 			// End or error: the kernel knows.
