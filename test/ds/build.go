@@ -69,12 +69,14 @@ func Build(t testing.TB, name string, flags []string, sources ...string) string 
 	if _, err := os.Stat(out); err == nil {
 		return out
 	}
-	defer building(t, out+".lock")()
+	lock := building(t, out+".lock")
+	defer lock.Close()
 	if _, err := os.Stat(out); err == nil {
 		return out
 	}
 	temp := out + ".new" // one that was interrupted leaves no half a program
 	cmd := exec.Command(gcc, append(append(args, paths...), "-o", temp)...)
+	cmd.ExtraFiles = []*os.File{lock} // held until it has ended, though this process may be killed
 	if text, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", strings.Join(cmd.Args, " "), err, text)
 	}
@@ -85,8 +87,8 @@ func Build(t testing.TB, name string, flags []string, sources ...string) string 
 }
 
 // building keeps others from compiling the same, also those of other packages, until
-// the function it returns is called.
-func building(t testing.TB, lock string) func() {
+// what it returns is closed.
+func building(t testing.TB, lock string) *os.File {
 	f, err := os.OpenFile(lock, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		t.Fatal(err)
@@ -97,7 +99,7 @@ func building(t testing.TB, lock string) func() {
 	if err != nil {
 		t.Fatalf("locking %s: %v", lock, err)
 	}
-	return func() { f.Close() }
+	return f
 }
 
 // cache is where built programs are kept between runs.

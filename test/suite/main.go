@@ -117,7 +117,9 @@ func (s *suite) lint(ctx context.Context) {
 }
 
 func (s *suite) tests(ctx context.Context) {
-	packages, err := s.command(ctx, "go", "list", "./...").Output()
+	list := s.command(ctx, "go", "list", "-e", "./...")
+	list.Stderr = os.Stderr
+	packages, err := list.Output()
 	if err != nil {
 		s.fail("listing packages", err.Error())
 		return

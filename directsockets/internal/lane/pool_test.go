@@ -5,8 +5,6 @@ import (
 	"testing"
 )
 
-// Lanes share windows: what the reader has not taken stays, whoever needs room, and a
-// lane that has lost its window knows how little there is in the next one.
 // lanes makes both ends of the first n lanes of a pool.
 func lanes(g Geometry, n uint32) (p *Pool, w []Writer, r []Reader) {
 	a, b := memory(g), memory(g)
@@ -18,6 +16,8 @@ func lanes(g Geometry, n uint32) (p *Pool, w []Writer, r []Reader) {
 	return p, w, r
 }
 
+// Lanes share windows: what the reader has not taken stays, whoever needs room, and a
+// lane that has lost its window knows how little there is in the next one.
 func TestPool(t *testing.T) {
 	g := Geometry{Lanes: 4, Slots: 64, Windows: 2, Window: 256 << 10}
 	p, w, r := lanes(g, 3)
