@@ -33,6 +33,17 @@
 //	mask    a bit is taken back only if nobody shares the waiter; who begins
 //	        to share it meanwhile is woken and sets it again
 //
+// Who waits for room sets its bit in the mask for credit if it finds none. In an edge-triggered
+// set it may find some, and sleep; another thread of its program then fills the lane, and waits
+// for it to be told of room. So who fills looks for such sleepers:
+//
+//	sleeper                                  filler, of the same program
+//	  epoch becomes odd; fence                 finds no room, counts that; fence
+//	  no room: mask |= w; fence                read epoch[w]: odd, and not in the mask:
+//	  look again: room, and counted? sleep     wake it, to look again
+//
+// Either the filler sees the odd epoch, or the sleeper sees that there is no room.
+//
 // A producer rings once per odd epoch, and remembers that after it has rung: one
 // that dies in between has another ring again.
 #include "real.h"
@@ -155,6 +166,19 @@ void doorbell_ring(struct conn *c, const _Atomic uint64_t *mask)
 			continue;
 		ring(ch->ring_peer[w]);
 		atomic_store_explicit(&ch->rung[w], e, memory_order_relaxed);
+	}
+}
+
+void doorbell_rouse(struct conn *c)
+{
+	struct channel *ch = c->channel;
+	atomic_thread_fence(memory_order_seq_cst);
+	uint64_t asked = atomic_load_explicit(&c->own->rx_waiters, memory_order_relaxed);
+	uint64_t who = (asked & MASK_RING) | (MASK_ASKED(asked) ? 1ull << MASK_MARK(asked) : 0);
+	for (who &= ~atomic_load_explicit(&c->own->tx_waiters, memory_order_relaxed); who; who &= who - 1) {
+		int w = __builtin_ctzll(who);
+		if (atomic_load_explicit(&lane_head(&ch->own)->waiter[w].epoch, memory_order_relaxed) & 1)
+			doorbell_wake(ch, w);
 	}
 }
 

@@ -272,9 +272,12 @@ bool epset_peek(struct epset *e)
 	return due;
 }
 
+// arm has us rung. Who waits for room has the peer told so. Our epoch is odd by then: of who
+// fills a lane in the meantime (doorbell_rouse) we see that it is full, or are woken.
 static void arm(struct epset *e)
 {
 	epset_flush(e);
+	epset_arm_by(e, 1);
 	for (int i = 0; i < e->nhot; i++) {
 		struct member *m = e->hot[i];
 		if (!m->c)
@@ -288,7 +291,7 @@ static void arm(struct epset *e)
 		m->starving = true;
 		doorbell_watch(&m->c->own->tx_waiters, e->perch->line[line].w);
 	}
-	epset_arm_by(e, 1);
+	atomic_thread_fence(memory_order_seq_cst); // before the second look
 }
 
 void epset_arm(struct epset *e)

@@ -18,10 +18,14 @@
 #include "conn.h"
 #include "doorbell.h"
 
+// starve notes that the program found no room. A thread that waits in an edge-triggered set
+// may sleep since there was some, and has not asked the peer to ring when there is again.
 static void starve(struct conn *c)
 {
 	atomic_fetch_add(&c->starved, 1);
 	conn_stir(c);
+	if (c->watched && c->own)
+		doorbell_rouse(c);
 }
 
 // again sends what the reader handed back. False: TCP takes no more now.
