@@ -39,10 +39,12 @@
 //
 //	sleeper                                  filler, of the same program
 //	  epoch becomes odd; fence                 finds no room, counts that; fence
-//	  no room: mask |= w; fence                read epoch[w]: odd, and not in the mask:
-//	  look again: room, and counted? sleep     wake it, to look again
+//	  no room: mask |= w; fence                read epoch[w]: odd: wake it, to look again
+//	  look again: room, and counted?
+//	  sleep
 //
-// Either the filler sees the odd epoch, or the sleeper sees that there is no room.
+// Either the filler sees the odd epoch, or the sleeper the count, and that there is no room. A
+// sleeper that is in the mask already is woken, too: credit may have come before it was.
 //
 // A producer rings once per odd epoch, and remembers that after it has rung: one
 // that dies in between has another ring again.
@@ -175,7 +177,7 @@ void doorbell_rouse(struct conn *c)
 	atomic_thread_fence(memory_order_seq_cst);
 	uint64_t asked = atomic_load_explicit(&c->own->rx_waiters, memory_order_relaxed);
 	uint64_t who = (asked & MASK_RING) | (MASK_ASKED(asked) ? 1ull << MASK_MARK(asked) : 0);
-	for (who &= ~atomic_load_explicit(&c->own->tx_waiters, memory_order_relaxed); who; who &= who - 1) {
+	for (; who; who &= who - 1) {
 		int w = __builtin_ctzll(who);
 		if (atomic_load_explicit(&lane_head(&ch->own)->waiter[w].epoch, memory_order_relaxed) & 1)
 			doorbell_wake(ch, w);

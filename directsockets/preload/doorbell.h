@@ -37,8 +37,8 @@ void doorbell_disarm(struct channel *ch, int w);
 // of the peer that it names, if they sleep.
 void doorbell_ring(struct conn *c, const _Atomic uint64_t *mask);
 
-// doorbell_rouse wakes those of our own side who sleep and have the peer told that they wait for
-// bytes of c, but not for room: they are to look whether they do now. After the change.
+// doorbell_rouse wakes those of our own side who sleep for bytes of c, and perhaps for room: there
+// is none now, which they may not have asked the peer about. After that was counted.
 void doorbell_rouse(struct conn *c);
 
 // doorbell_wake wakes all who sleep on a waiter of our own side.
