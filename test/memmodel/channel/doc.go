@@ -1,7 +1,8 @@
 // Package channel holds the models of the protocols by which two processes share memory: sleeping and waking, slots and
 // credit, deferred deregistration, and the account of doorbells; and, for directsockets, how a connection leaves TCP without
 // stranding a sleeper (engage), how a direction moves to its lane and back, ends or dies (stream), what the threads of one
-// side owe each other (threads), and how one goroutine of a Go program waits for many calls (watcher). They are tests; there is nothing to import.
+// side owe each other (threads), how one that sleeps learns that another wants room (room), and how one goroutine of a Go
+// program waits for many calls (watcher). They are tests; there is nothing to import.
 //
 // Each model is the protocol as it must be written, statement by statement, on memory that reorders as x86 (TSO) or
 // arm64 (Weak) does. The tests show that it holds there, and that it breaks when any of its rules is taken away. The
@@ -23,5 +24,7 @@
 //     channel. Per wake-up it drops honest peers: the second look may take the message whose ring is still to come.
 //   - A reader on TCP that has consented may receive TCP bytes that follow a whole visit to the lane which began after its
 //     look at the lane. So a writer that goes back by itself waits until SWITCH was taken.
+//   - A sleeper that has asked to be rung for credit may have done so after the credit came. So whoever then finds that
+//     room is wanted wakes it all the same.
 //   - A counter that is drained may be drained anywhere between waking and the second look, never after it.
 package channel
