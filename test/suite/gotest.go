@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"io"
 	"iter"
+	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -55,20 +56,35 @@ func (s *suite) playAgain(ctx context.Context, flags []string, x suspect) {
 	s.heading("again, alone: " + x.pkg + " " + strings.Join(x.tests, " "))
 	args := append(slices.Clone(flags), "-count=1")
 	if len(x.tests) > 0 {
-		args = append(args, "-run=^("+strings.Join(x.tests, "|")+")$")
+		args = append(args, "-run="+runPattern(x.tests))
 	}
 	second, err := s.play(ctx, append(args, x.pkg))
 	for _, y := range second.suspects {
 		s.add(y.results)
 	}
+	// A subtest whose name is another each time was not run.
+	gone := slices.ContainsFunc(x.tests, func(name string) bool { return !second.ran[name] })
 	switch {
-	case err == nil:
+	case err == nil && !gone:
 		for _, v := range x.failed {
 			s.unsteady = append(s.unsteady, v.name)
 		}
 	case len(second.suspects) == 0:
 		s.add(x.results)
 	}
+}
+
+// runPattern returns what -run takes for exactly these tests and subtests.
+func runPattern(tests []string) string {
+	var patterns []string
+	for _, name := range tests {
+		levels := strings.Split(name, "/")
+		for i, level := range levels {
+			levels[i] = "^" + regexp.QuoteMeta(level) + "$"
+		}
+		patterns = append(patterns, strings.Join(levels, "/"))
+	}
+	return strings.Join(patterns, "|")
 }
 
 // play runs go test once. Results of what failed are left to the caller.
@@ -94,6 +110,7 @@ func (s *suite) play(ctx context.Context, args []string) (*tally, error) {
 type tally struct {
 	*report
 	packages map[string]*packageRun
+	ran      map[string]bool // names of tests, of any package
 	suspects []suspect
 }
 
@@ -101,7 +118,7 @@ type tally struct {
 // again if that is.
 type suspect struct {
 	pkg    string
-	tests  []string // the tests, without subtests; none if it is the package as a whole
+	tests  []string // the tests, as again names them; none if it is the package as a whole
 	broken bool     // it was not built
 	results
 }
@@ -120,7 +137,7 @@ type testRun struct {
 func (t *testRun) failed() bool { return t.action != "pass" && t.action != "skip" }
 
 func newTally(r *report) *tally {
-	return &tally{report: r, packages: make(map[string]*packageRun)}
+	return &tally{report: r, packages: make(map[string]*packageRun), ran: make(map[string]bool)}
 }
 
 // read handles events until there are no more. What is no event is printed.
@@ -172,6 +189,7 @@ func (t *tally) handle(e event) {
 	if test == nil {
 		test = new(testRun)
 		p.tests[e.Test] = test
+		t.ran[e.Test] = true
 	}
 	switch e.Action {
 	case "output":
@@ -186,15 +204,13 @@ func (t *tally) finish(p *packageRun, e event) {
 	var good results
 	bad := suspect{pkg: e.Package, broken: e.FailedBuild != ""}
 	whole := false // no test can be run again without all others
-	for _, name := range p.innermost() {
+	innermost := p.innermost()
+	bad.tests = p.again(innermost)
+	for _, name := range innermost {
 		test, full := p.tests[name], e.Package+" "+name
-		top, _, _ := strings.Cut(name, "/")
 		into := &good
-		if p.tests[top].failed() {
+		if slices.ContainsFunc(bad.tests, func(again string) bool { return within(name, again) }) {
 			into = &bad.results
-			if !slices.Contains(bad.tests, top) {
-				bad.tests = append(bad.tests, top)
-			}
 		}
 		switch test.action {
 		case "pass":
@@ -236,6 +252,27 @@ func (t *tally) finish(p *packageRun, e event) {
 	}
 	t.suspects = append(t.suspects, bad)
 }
+
+// again returns what to run again so that the innermost tests that failed run: of a
+// test the subtest in which all of them are, with its own subtests, or all of it.
+func (p *packageRun) again(innermost []string) []string {
+	units := make(map[string]string) // by test
+	for _, name := range innermost {
+		if !p.tests[name].failed() {
+			continue
+		}
+		levels := strings.SplitN(name, "/", 3)
+		test, unit := levels[0], strings.Join(levels[:min(2, len(levels))], "/")
+		if other, found := units[test]; found && other != unit {
+			unit = test
+		}
+		units[test] = unit
+	}
+	return slices.Sorted(maps.Values(units))
+}
+
+// within says whether a test is another or a subtest of it.
+func within(name, other string) bool { return strings.HasPrefix(name+"/", other+"/") }
 
 // innermost returns the tests that have no subtests, and those that failed
 // though none of their subtests did, in order of name.

@@ -154,20 +154,34 @@ func once(t *testing.T, name string) string {
 
 func TestFailedOnesRunAgain(t *testing.T) {
 	const head = "import (\"os\"; \"testing\")\nvar _ = os.Exit\nfunc TestGood(t *testing.T) {}\n"
+	sub := func(name, body string) string {
+		return fmt.Sprintf("t.Run(%s, func(t *testing.T) { %s })\n", name, body)
+	}
+	passes := func(which, file string) string {
+		return "if " + which + once(t, file) + " { t.Error(\"this time\") }"
+	}
 	enterModule(t, map[string]string{
-		"a/x_test.go": "package a\n" + head + "func TestShaky(t *testing.T) { t.Run(\"x\", func(t *testing.T) {}); t.Run(\"y\", func(t *testing.T) { if " + once(t, "a") + " { t.Error(\"this time\") } }) }\n",
+		"a/x_test.go": "package a\n" + head + "func TestShaky(t *testing.T) {" + sub(`"once"`, passes("!", "a1")) + sub(`"a|(y"`, sub(`"z"`, passes("", "a2"))) + "}\n",
 		"b/x_test.go": "package b\n" + head + "func TestCrash(t *testing.T) { if " + once(t, "b") + " { os.Exit(3) } }\n",
 		"c/x_test.go": "package c\n" + head + "func TestBad(t *testing.T) { t.Error(\"each time\") }\n",
+		"d/x_test.go": "package d\n" + head + "func TestBoth(t *testing.T) {" + sub(`"x"`, passes("", "d1")) + sub(`"y"`, passes("", "d2")) + sub(`"z"`, "") + "}\n",
+		"e/x_test.go": "package e\nimport (\"fmt\"; \"os\"; \"testing\")\nfunc TestNamed(t *testing.T) {" + sub(`fmt.Sprint(os.Getpid())`, passes("", "e")) + "}\n",
 	})
 	s, out := newSuite()
+	s.again = -2 // more than else
 	s.goTest(t.Context(), "all", nil, "./...")
-	wantNames(t, "failed", s.failed, []string{"m/c TestBad"})
-	wantNames(t, "unsteady", s.unsteady, []string{"m/a TestShaky/y", "m/b TestCrash (did not end)"})
-	const passed = 3 + 2 + 1 // each counted once: in a, b and c
+	for i, name := range s.failed {
+		if strings.HasPrefix(name, "m/e TestNamed/") {
+			s.failed[i] = "m/e TestNamed"
+		}
+	}
+	wantNames(t, "failed", s.failed, []string{"m/c TestBad", "m/e TestNamed"})
+	wantNames(t, "unsteady", s.unsteady, []string{"m/a TestShaky/a|(y/z", "m/b TestCrash (did not end)", "m/d TestBoth/x", "m/d TestBoth/y"})
+	const passed = 3 + 2 + 1 + 4 + 1 // each counted once: in a, b, c and d; e's test without a subtest
 	if s.passed != passed {
 		t.Errorf("%d passed, want %d", s.passed, passed)
 	}
-	if s.summarize() != 1 || !strings.Contains(out.String(), "this time") || !strings.Contains(out.String(), "== unsteady") {
+	if s.summarize() != 2 || !strings.Contains(out.String(), "this time") || !strings.Contains(out.String(), "== unsteady") {
 		t.Error("the summary does not say what was unsteady, or the report not why")
 	}
 	if t.Failed() {
