@@ -140,8 +140,9 @@ func crowd(args []string) error {
 		}
 	}
 	// Two may have missed each other; they look again after some calls and a second.
+	// Both have the lane when what this one reads comes by it.
 	for i, c := range all {
-		for tries := 0; tries < 1000 && !c.Status().Upgraded(); tries++ {
+		for tries := 0; tries < 1000 && !c.Status().ReadsLane; tries++ {
 			time.Sleep(5 * time.Millisecond)
 			if err := exchange(i, 64); err != nil {
 				return err
