@@ -71,6 +71,7 @@ func newConn(tcp *net.TCPConn, active bool, o Options) *Conn {
 	c := &Conn{tcp: tcp, active: active}
 	c.raw, _ = tcp.SyscallConn() // fails for a nil connection only
 	c.linger.Store(-1)
+	c.rx.whole.L, c.tx.whole.L = &c.rx.mu, &c.tx.mu
 	c.rx.set, c.tx.set = tcp.SetReadDeadline, tcp.SetWriteDeadline
 	c.rx.nap.bell, c.tx.nap.bell = make(chan struct{}, 1), make(chan struct{}, 1)
 	local, remote := tcp.LocalAddr().(*net.TCPAddr), tcp.RemoteAddr().(*net.TCPAddr)
@@ -110,6 +111,22 @@ func (c *Conn) move(from, to status.State) bool {
 		c.become()
 	}
 	return moved
+}
+
+// begin locks a side for a call. True: it did not, since calls are those of package net from
+// now on, which nobody interrupts: the connection is on TCP for good, and no call of ours is
+// on its way.
+func (c *Conn) begin(s *side) (plain bool) {
+	if s.plain.Load() {
+		return true
+	}
+	s.lock()
+	if c.State() == status.TCP {
+		s.plain.Store(true)
+		s.mu.Unlock()
+		return true
+	}
+	return false
 }
 
 func (c *Conn) engaged() bool { return c.State() == status.Lane }

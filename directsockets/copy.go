@@ -8,8 +8,6 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
-
-	"exnet/directsockets/status"
 )
 
 // copySize is that of the pieces in which bytes of another source are copied: as
@@ -20,13 +18,17 @@ const copySize = 64 << 10
 // is on TCP, and one that stays there does what a *net.TCPConn does, splice
 // included; else the bytes are copied.
 func (c *Conn) ReadFrom(r io.Reader) (n int64, err error) {
-	if c.State() == status.TCP {
+	if c.begin(&c.tx) {
 		n, err := c.tcp.ReadFrom(r)
 		c.tcpTx.Add(uint64(max(n, 0)))
 		return n, err
 	}
-	if f, limit := fileOf(r); f != nil {
+	f, limit := fileOf(r)
+	if f != nil {
 		n, err = c.sendFile(f, limit)
+	}
+	c.tx.mu.Unlock()
+	if f != nil {
 		if l, limited := r.(*io.LimitedReader); limited {
 			l.N -= n
 		}
@@ -61,15 +63,13 @@ func fileOf(r io.Reader) (f *os.File, limit int64) {
 var errCopy = errors.New("copy")
 
 // sendFile sends up to limit bytes of a file by TCP. Unlike package net's it may be
-// interrupted at any byte, to engage.
+// interrupted at any byte, to engage. The caller has tx.mu.
 func (c *Conn) sendFile(f *os.File, limit int64) (done int64, err error) {
 	const most = 4 << 20 // in one call, as package net
 	from, err := f.SyscallConn()
 	if err != nil {
 		return 0, err
 	}
-	c.tx.mu.Lock()
-	defer c.tx.mu.Unlock()
 	for !c.engaged() {
 		c.count()
 		c.tx.enter()
@@ -130,11 +130,12 @@ func (c *Conn) sendFile(f *os.File, limit int64) (done int64, err error) {
 
 // WriteTo reads up to the end of the stream, and writes it to w.
 func (c *Conn) WriteTo(w io.Writer) (int64, error) {
-	if c.State() == status.TCP {
+	if c.begin(&c.rx) {
 		n, err := c.tcp.WriteTo(w)
 		c.tcpRx.Add(uint64(max(n, 0)))
 		return n, err
 	}
+	c.rx.mu.Unlock()
 	n, err := io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{c}, make([]byte, copySize))
 	return n, c.copyError("writeto", err)
 }
@@ -143,13 +144,19 @@ func (c *Conn) WriteTo(w io.Writer) (int64, error) {
 // knows no other connections: of these v.WriteTo makes a Write for each buffer.
 // That is no loss on a lane.
 func (c *Conn) WriteBuffers(v *net.Buffers) (int64, error) {
-	if c.State() == status.TCP {
+	if c.begin(&c.tx) {
 		n, err := v.WriteTo(c.tcp)
 		c.tcpTx.Add(uint64(max(n, 0)))
 		return n, err
 	}
-	return v.WriteTo(struct{ io.Writer }{c})
+	defer c.tx.mu.Unlock()
+	return v.WriteTo(holder{c})
 }
+
+// A holder writes with tx.mu, which its caller has.
+type holder struct{ c *Conn }
+
+func (h holder) Write(b []byte) (int, error) { return h.c.writeAll(b) }
 
 var _ interface {
 	net.Conn

@@ -43,12 +43,11 @@ var errAgain error = syscall.EAGAIN
 
 // Read reads as a TCP connection does, whichever way the bytes come.
 func (c *Conn) Read(b []byte) (int, error) {
-	if c.State() == status.TCP {
+	if c.begin(&c.rx) {
 		n, err := c.tcp.Read(b)
 		c.tcpRx.Add(uint64(max(n, 0)))
 		return n, err
 	}
-	c.rx.mu.Lock()
 	defer c.rx.mu.Unlock()
 	for {
 		if !c.engaged() {

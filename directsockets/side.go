@@ -12,7 +12,8 @@ import (
 //
 // As in package net one call at a time reads, and one writes; it holds mu, asleep
 // too. Who else needs it (to engage, to close) says so in wanted and wakes the
-// sleeper, which hands mu over and goes on when it has it again.
+// sleeper, which hands mu over and goes on when it has it again. Other calls wait until
+// the one that was torn so is over: what one Write writes stays together.
 //
 // Before it is engaged, it sleeps in the netpoller inside a call of package net,
 // and who needs it wakes it by a deadline that is over; then it sets that of the
@@ -22,6 +23,9 @@ import (
 // Lock order: rx.mu, tx.mu, rendezvous.mu, channel.mu, side.net.
 type side struct {
 	mu     sync.Mutex
+	torn   bool        // who is in the middle of a call has handed mu over; guarded by it
+	whole  sync.Cond   // it has mu again
+	plain  atomic.Bool // Conn.begin
 	wanted atomic.Int32
 	limit  atomic.Int64 // the program's deadline, since start; 0: none
 
@@ -39,6 +43,14 @@ type side struct {
 // over is a deadline that has passed; start has a monotonic reading.
 var over, start = time.Unix(1, 0), time.Now()
 
+// lock locks mu for a call of this direction, when no other is in the middle.
+func (s *side) lock() {
+	s.mu.Lock()
+	for s.torn {
+		s.whole.Wait()
+	}
+}
+
 // take locks mu for somebody who is not in a call of this direction.
 func (s *side) take() {
 	s.wanted.Add(1)
@@ -52,11 +64,14 @@ func (s *side) yield() {
 	if s.wanted.Load() == 0 {
 		return
 	}
+	s.torn = true
 	s.mu.Unlock()
 	for s.wanted.Load() > 0 {
 		runtime.Gosched()
 	}
 	s.mu.Lock()
+	s.torn = false
+	s.whole.Broadcast()
 }
 
 // enter says that the holder of mu is about to sleep inside package net. It looks

@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/directsockets/internal/lane"
-	"exnet/directsockets/status"
 )
 
 // outbound is the direction that we write: TCP, SWITCH, the lane, BACK, TCP again.
@@ -35,13 +34,17 @@ var testSwitch atomic.Uint32
 
 // Write writes as a TCP connection does, whichever way the bytes go.
 func (c *Conn) Write(b []byte) (int, error) {
-	if c.State() == status.TCP {
+	if c.begin(&c.tx) {
 		n, err := c.tcp.Write(b)
 		c.tcpTx.Add(uint64(max(n, 0)))
 		return n, err
 	}
-	c.tx.mu.Lock()
 	defer c.tx.mu.Unlock()
+	return c.writeAll(b)
+}
+
+// writeAll is a Write that has tx.mu.
+func (c *Conn) writeAll(b []byte) (int, error) {
 	done := 0
 	var z advert
 	for {

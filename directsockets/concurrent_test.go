@@ -1,0 +1,97 @@
+package directsockets
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Writes of several goroutines do not mix, whatever becomes of the connection in the middle of one: each
+// is a unit, as with package net. Nor do their deadlines pass that they have not.
+func TestWritesDoNotMix(t *testing.T) {
+	const writers, rounds, size = 4, 3, 1 << 20
+	for name, way := range map[string]struct {
+		off  bool
+		play func(t testing.TB, a, b *Conn)
+		each func(c *Conn) // of the writing end, while they write
+	}{
+		"on TCP, and asked":      {off: true, each: func(c *Conn) { c.Status() }},
+		"on a lane, and asked":   {play: warm, each: func(c *Conn) { c.Status() }},
+		"upgraded in the middle": {},
+		"back in the middle":     {play: warm, each: func(c *Conn) { c.stay(reasonTest); c.Status() }},
+		"never upgraded": {each: func(c *Conn) {
+			c.home.mu.Lock()
+			c.stayLocked(reasonTest)
+			c.home.mu.Unlock()
+			c.Status()
+		}},
+	} {
+		play := func(t *testing.T) {
+			a, b := pipe(t, Options{Fabric: fabric(t), Off: way.off})
+			if way.play != nil {
+				way.play(t, a, b)
+			}
+			var all sync.WaitGroup
+			defer all.Wait()
+			defer b.Close()
+			for w := range writers {
+				all.Go(func() {
+					for i := range rounds {
+						m := bytes.Repeat([]byte{byte(w*rounds + i)}, size)
+						n, err := size, error(nil)
+						if i%2 == 0 {
+							n, err = a.Write(m)
+						} else {
+							_, err = a.WriteBuffers(&net.Buffers{m[:size/3], m[size/3 : size/2], m[size/2:]})
+						}
+						if n != size || err != nil {
+							if !t.Failed() {
+								t.Errorf("writer %d: %d, %v", w, n, err)
+							}
+							return
+						}
+					}
+				})
+			}
+			done := make(chan struct{})
+			defer close(done)
+			if way.each != nil {
+				all.Go(func() {
+					for {
+						select {
+						case <-done:
+							return
+						case <-time.After(100 * time.Microsecond):
+							way.each(a)
+						}
+					}
+				})
+			}
+			m := make([]byte, size)
+			for range writers * rounds {
+				// In steps, so that the writers sleep.
+				for rest := m; len(rest) > 0; {
+					n, err := io.ReadFull(b, rest[:min(len(rest), 50_000)])
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					rest = rest[n:]
+					time.Sleep(10 * time.Microsecond)
+				}
+				if n := bytes.Count(m, m[:1]); n != size {
+					t.Errorf("a message of writer %d has %d bytes of others", m[0]/rounds, size-n)
+					return
+				}
+			}
+		}
+		t.Run(name, func(t *testing.T) {
+			for range 5 {
+				play(t)
+			}
+		})
+	}
+}
