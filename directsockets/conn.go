@@ -54,8 +54,9 @@ type Conn struct {
 	rx, tx side
 	in     inbound
 	out    outbound
-	wish   wish // of who reads, for a mark
-	at     int  // in channel.waiting, of who writes; guarded by channel.mu
+	wish   wish   // of who reads, for a mark
+	at     int    // in channel.waiting, of who writes; guarded by channel.mu
+	credit uint64 // that it or the watcher has seen; likewise
 
 	post int32         // at the sentry, while engaged
 	hint atomic.Bool   // the kernel may have something to say of the socket

@@ -58,14 +58,21 @@ func (ch *channel) watchBell() {
 			ch.rungForNothing()
 		}
 		for vain := 0; ch.live.Load() == alive; {
-			if ch.scan() {
-				vain, rings = 0, 0
+			found, credit := ch.scan()
+			if found || credit {
+				rings = 0
+			}
+			if found {
+				vain = 0
 			} else if vain++; vain >= calm {
 				if arms++; arms%armsToTell == 0 {
 					ch.ran() // or the peer does not spin for where we were long ago
 				}
 				ch.own.Arm(ourWaiter)
-				if !ch.scan() {
+				if found, credit = ch.scan(); credit {
+					rings = 0
+				}
+				if !found {
 					return false
 				}
 				ch.own.Disarm(ourWaiter)
@@ -79,7 +86,8 @@ func (ch *channel) watchBell() {
 
 // mostRings is how often an honest peer rings at most and wakes nobody: for all slots
 // of all lanes, both ways, where the sleepers got up by themselves; and to take lanes
-// away, once a millisecond for a second. Who only rings costs us time (DESIGN 2).
+// away, once a millisecond for a second. Credit that is not worth waking a writer is another
+// thing: who reads byte by byte rings for each. Who only rings costs us time (DESIGN 2).
 func (ch *channel) mostRings() int {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
@@ -136,12 +144,13 @@ func (c *Conn) grant() (woken bool) {
 	return woken
 }
 
-// scan wakes those who are ready, and says whether there are any.
-func (ch *channel) scan() (found bool) {
+// scan wakes those who are ready, and says whether there are any; and whether there is credit
+// for writers, who sleep until it is worth while.
+func (ch *channel) scan() (found, credit bool) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	if ch.engaged == nil {
-		return false
+		return false, false
 	}
 	if ch.marks.Gather(func(number uint32) {
 		if int(number) < len(ch.engaged) && ch.engaged[number] != nil && ch.engaged[number].grant() {
@@ -151,7 +160,11 @@ func (ch *channel) scan() (found bool) {
 		ch.wakeAllLocked() // a peer may lie about it: nothing is found
 	}
 	for i := 0; i < len(ch.waiting); {
-		if c := ch.waiting[i]; c.txReady() {
+		c := ch.waiting[i]
+		if has := c.out.w.Credit(); has > c.credit {
+			c.credit, credit = has, true
+		}
+		if c.txReady() {
 			ch.dropLocked(c)
 			c.tx.nap.wake()
 			found = true
@@ -159,7 +172,7 @@ func (ch *channel) scan() (found bool) {
 			i++
 		}
 	}
-	return found
+	return found, credit
 }
 
 // wakeAllLocked has all look for themselves.
@@ -196,7 +209,7 @@ func (ch *channel) unwatchRx(c *Conn) {
 // watchTx is watchRx for the writer.
 func (ch *channel) watchTx(c *Conn) {
 	ch.mu.Lock()
-	c.at = len(ch.waiting)
+	c.at, c.credit = len(ch.waiting), c.out.w.Credit()
 	ch.waiting = append(ch.waiting, c)
 	ch.mu.Unlock()
 	c.own.TxWaiters.Store(asleepMask)

@@ -1,6 +1,7 @@
 package directsockets
 
 import (
+	"runtime"
 	"testing"
 	"time"
 
@@ -117,5 +118,32 @@ func TestStrangeMarks(t *testing.T) {
 func markAll(ch *channel) {
 	for number := range uint32(4096) {
 		ch.own.Mark(number, lane.Ask(ourWaiter, 1))
+	}
+}
+
+// A reader that takes little at a time, and long for each, rings for credit that is not worth waking the
+// writer. That is no lie.
+func TestSmallReadsOfFullLane(t *testing.T) {
+	a, b := upgraded(t)
+	go func() {
+		for err := error(nil); err == nil; {
+			_, err = a.Write(make([]byte, 100<<10))
+		}
+	}()
+	var asleep uint64 // the watcher's epoch, at the last byte
+	for range ringsLeaving + 2*ringsOfLane {
+		for end := time.Now().Add(time.Millisecond); ; runtime.Gosched() {
+			// Not for ever: it is awake as long as the writer writes.
+			if epoch := b.ch.peer.Asleep(ourWaiter); epoch != 0 && epoch != asleep || time.Now().After(end) {
+				asleep = epoch
+				break
+			}
+		}
+		if n, err := b.Read(make([]byte, 1)); n != 1 || err != nil {
+			t.Fatalf("%d, %v", n, err)
+		}
+	}
+	if a.ch.live.Load() != alive || b.ch.live.Load() != alive {
+		t.Error("the channel has ended")
 	}
 }

@@ -272,6 +272,10 @@ func (w *Writer) Writable() bool {
 	return w.broken || w.slotsFree(reserved) >= slots && w.windowFree() >= window
 }
 
+// Credit counts what the reader has given, whatever it is worth. An honest one gives no more
+// than was posted, of which Writable tells.
+func (w *Writer) Credit() uint64 { return w.peer.slotsTaken.Load() + w.peer.windowTaken.Load() }
+
 // Joined says that the reader has taken the last Switch.
 func (w *Writer) Joined() bool {
 	w.refresh()
