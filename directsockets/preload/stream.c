@@ -381,8 +381,7 @@ ssize_t stream_sendfile(struct conn *c, int fd, int in, off_t *offset, size_t co
 
 HINT bool stream_room(struct conn *c)
 {
-	struct lane_tx copy = c->tx; // asking may change it
-	return c->tx_mode == MODE_TCP || c->tx_shut || lane_writable(&copy);
+	return c->tx_mode == MODE_TCP || c->tx_shut || tx_room(c);
 }
 
 HINT bool stream_glance(struct conn *c, uint32_t want)

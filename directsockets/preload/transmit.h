@@ -27,6 +27,9 @@ ssize_t tx_file(struct conn *c, int fd, int in, off_t at, size_t count);
 // tx_ready is EPOLLOUT or 0.
 uint32_t tx_ready(struct conn *c, int fd);
 
+// tx_room: EPOLLOUT now, in LANE mode. A hint, without locks.
+HINT bool tx_room(struct conn *c);
+
 // tx_plain: EPOLLOUT now, by the lane. Needs no lock; another thread may be writing.
 HINT bool tx_plain(struct conn *c);
 
