@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Writes of several goroutines do not mix, whatever becomes of the connection in the middle of one: each
@@ -93,5 +95,71 @@ func TestWritesDoNotMix(t *testing.T) {
 				play(t)
 			}
 		})
+	}
+}
+
+// A peer dies of whose family others live, so its lane says nothing. Who waits for room hears it, also if it
+// was not asleep yet when the kernel told.
+func TestEndBeforeSleep(t *testing.T) {
+	defer func(spin time.Duration, most int32) { env.spin = spin; procs.Store(most) }(env.spin, procs.Load())
+	env.spin = 500 * time.Millisecond
+	procs.Store(8)
+	for _, reader := range []bool{false, true} {
+		a, b := upgraded(t)
+		if reader {
+			go a.Read(make([]byte, 1))
+		}
+		done := make(chan error, 1)
+		go func() {
+			for err := error(nil); ; _, err = a.Write(make([]byte, 100<<10)) {
+				if err != nil {
+					done <- err
+					return
+				}
+			}
+		}()
+		for a.Status().RMA.Written < 200<<10 { // the window is full
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(50 * time.Millisecond) // it looks for room, since Status has woken it
+		b.control(func(fd int) { unix.Shutdown(fd, unix.SHUT_WR) })
+		select {
+		case <-done:
+		case <-time.After(10 * time.Second):
+			t.Errorf("reader %v: it waits for ever", reader)
+		}
+		b.Close()
+	}
+}
+
+// A reader that may take nothing, since the connection is on its way back to TCP, gives way to who brings it
+// there, also if the kernel has news meanwhile.
+func TestFrozenReaderGivesWay(t *testing.T) {
+	for range 10 {
+		a, b := upgraded(t)
+		go a.Read(make([]byte, 1))
+		for a.rx.nap.state.Load() != asleep {
+			time.Sleep(time.Millisecond)
+		}
+		b.rx.mu.Lock() // a peer that is stopped
+		b.tx.mu.Lock()
+		done, own := make(chan struct{}), a.own
+		go func() {
+			a.stay(reasonTest)
+			close(done)
+		}()
+		for own.GoBack.Load() == 0 {
+			time.Sleep(10 * time.Microsecond)
+		}
+		b.control(func(fd int) { unix.Shutdown(fd, unix.SHUT_WR) })
+		select {
+		case <-done:
+		case <-time.After(10 * time.Second):
+			t.Error("it waits for ever")
+		}
+		b.tx.mu.Unlock()
+		b.rx.mu.Unlock()
+		a.Close()
+		b.Close()
 	}
 }

@@ -121,6 +121,7 @@ func (c *Conn) sleepRx() {
 	s := &c.rx
 	c.heedTx()
 	if c.in.mode == onLane && s.spin.look(c.ch, c.rxReady, c.rxStop) {
+		s.yield()
 		return
 	}
 	began := time.Now()
@@ -401,6 +402,8 @@ func (c *Conn) take(b []byte) (n int, err error) {
 			return 0, c.failedRx()
 		}
 		if err != nil && err != errAgain {
+			c.fin.Store(true) // who writes cannot ask any more
+			c.tx.wake()
 			return 0, err
 		}
 		if !in.pending && in.r.Posted() {

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"runtime"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -126,6 +127,7 @@ func (c *Conn) sleepTx() {
 		c.rx.mu.Unlock()
 	}
 	if c.out.mode.Load() == onLane && s.spin.look(c.ch, c.txReady, c.txStop) {
+		s.yield()
 		return
 	}
 	s.nap.begin()
@@ -151,18 +153,23 @@ func (c *Conn) txReady() bool {
 	}
 	w := c.out.w
 	return w.Writable() || c.peer.Closed.Load() != 0 || c.peer.GoBack.Load() != 0 || c.ch.live.Load() != alive ||
-		c.fin.Load() && w.Joined()
+		c.fin.Load() && w.Joined() || c.news.Load()
 }
 
-// probeTx asks the kernel about the peer's end, unless a reader is at it.
+// probeTx asks the kernel about the peer's end, unless a reader does: that has the hint then, or
+// takes it when it is up.
 func (c *Conn) probeTx() {
-	c.news.Store(false)
-	if c.rx.mu.TryLock() {
+	switch {
+	case c.rx.mu.TryLock():
+		c.news.Store(false)
 		c.probe(true)
 		c.rx.mu.Unlock()
-		return
+	case c.hint.Load():
+		c.rx.wake()
+		runtime.Gosched()
+	default:
+		c.news.Store(false)
 	}
-	c.rx.wake()
 }
 
 // settled: on the lane, and nothing speaks against it.
