@@ -104,7 +104,7 @@ static void hint_to(struct epset *e, struct member *m, bool ended, uint32_t news
 	atomic_store(&m->c->rx_hint, 1);
 	// Bytes concern who wants to read, an end concerns all, once. What TCP brought
 	// may have been read before we heard of it.
-	uint32_t end = news & (EPOLLRDHUP | EPOLLHUP | EPOLLERR);
+	uint32_t end = news & (EPOLLRDHUP | EPOLLHUP | EPOLLERR), known = end & m->heard;
 	bool old = m->moved && !ended && m->c->tcp_rx + member_tcp_here(m) == m->tcp_seen;
 	m->kernel |= ended || (news & ~end & m->events && !old) || end & ~m->heard;
 	if (!ended) {
@@ -115,6 +115,10 @@ static void hint_to(struct epset *e, struct member *m, bool ended, uint32_t news
 	// TCP says all anew when our FIN is acknowledged.
 	if (m->c->tx_shut && !m->fin_told && !m->c->rx_fin && !m->c->rx_eof && !m->c->dead && fin_arrived(m))
 		m->edge = m->fin_told = true;
+	// A reset after both ends had shut down is nothing new if its error is gone by now.
+	bool over = end & EPOLLHUP && !m->over && conn_tcp_state(m->fd) == CLOSED;
+	m->edge |= over && known & EPOLLHUP;
+	m->over |= over;
 	m->edge |= m->c->shutdowns != m->shutdowns;
 	m->shutdowns = m->c->shutdowns;
 }

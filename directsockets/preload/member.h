@@ -34,6 +34,7 @@ struct member {
 	uint32_t shutdowns, lowats;
 	uint32_t heard; // of an end, from the kernel
 	bool fin_told;  // that the peer has our FIN
+	bool over;      // the kernel has told so
 	int at, hot_at; // in ours and hot
 	struct marks *marks; // it asks for these (marks.c)
 	bool asked;          // and none has come since
