@@ -448,7 +448,7 @@ void conn_reset(struct conn *c, int fd, enum reason why)
 	socklen_t n = sizeof e;
 	struct sockaddr none = {.sa_family = AF_UNSPEC};
 	atomic_store(&c->reason, why);
-	atomic_store(&c->error, ECONNRESET);
+	atomic_store(&c->error, c->told ? 0 : ECONNRESET); // the kernel may have known before us
 	c->dead = true;
 	if (c->own)
 		atomic_store(&c->own->closed, 1);

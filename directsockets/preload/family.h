@@ -146,6 +146,7 @@ struct conn {
 	_Atomic bool unlaned;   // an option was set that lanes do not do
 	_Atomic bool exposed;   // a program without our tables may hold it
 	_Atomic bool dead;      // reset: error, then end of stream
+	_Atomic bool told;      // the program has had the error of a reset
 	_Atomic int kept;              // our copy of the last descriptor, closed while a call went on; or 0
 	_Atomic bool offer_out; // our offer is in the directory
 	_Atomic bool considered; // for a lane; worth.c

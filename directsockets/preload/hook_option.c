@@ -127,6 +127,7 @@ EXPORT int getsockopt(int fd, int level, int option, void *value, socklen_t *n)
 		int *e = value, ours = atomic_exchange(&c->error, 0);
 		if (ours || c->dead)
 			*e = ours;
+		c->told |= *e != 0;
 	}
 	conn_put(c);
 	errno = saved;

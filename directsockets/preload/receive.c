@@ -183,7 +183,7 @@ static void ended(struct conn *c, int fd)
 	    !tx_unread(c))
 		return;
 	conn_reset(c, fd, REASON_PEER_GONE);
-	if (shut)
+	if (shut && c->error)
 		atomic_store(&c->error, EPIPE); // a reset after FIN
 }
 

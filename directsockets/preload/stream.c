@@ -71,6 +71,8 @@ static bool take(struct conn *c, int fd, struct lock *l)
 // some bytes the error waits for the next call, as in the kernel.
 static ssize_t failed(struct conn *c, size_t done, int e, int flags)
 {
+	if (!done && (e == ECONNRESET || (e == EPIPE && !c->tx_shut)))
+		c->told = true;
 	if (done) {
 		if (e != EAGAIN && e != EINTR && e != EPIPE && conn_engaged(c))
 			atomic_store(&c->error, e);
