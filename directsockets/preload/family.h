@@ -191,6 +191,7 @@ struct conn {
 	uint64_t tx_switches;
 	_Atomic bool tx_shut, tx_off;
 	uint64_t tx_heard;        // lane_rx bytes at the last write
+	bool tx_behind;           // and there were more
 	_Atomic uint32_t starved; // times a write found no room
 	_Atomic uint64_t credit;  // that the reader had given by then, or a waiter has seen since
 	_Atomic uint64_t marked; // how often the peer had asked for a mark when we made one

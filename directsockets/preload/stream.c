@@ -224,13 +224,21 @@ void stream_probe(struct conn *c, int fd)
 	}
 }
 
+// on_lane: what is written now goes by the lane, or earlier bytes there are unread.
+HINT static inline bool on_lane(const struct conn *c)
+{
+	return c->tx_mode == MODE_LANE || load_acquire(&c->peer->consent) > c->tx_switches || load_acquire(&c->peer->slots_taken) != c->tx.slot;
+}
+
 // attend asks the kernel about the peer's end when the peer has been silent for
-// some time: nothing else tells a writer that nobody reads.
+// some time: nothing else tells a writer that nobody reads. What was on the lane at the
+// write before, and has been read since, is no news.
 HINT static inline void attend(struct conn *c, int fd)
 {
-	if (c->rx.bytes != c->tx_heard)
-		c->tx_heard = c->rx.bytes;
-	else if (stream_asks(c) && c->tx_mode == MODE_LANE)
+	bool heard = c->rx.bytes != c->tx_heard && !c->tx_behind;
+	c->tx_heard = c->rx.bytes;
+	c->tx_behind = c->rx.piece_left || lane_valid(&c->rx, c->rx.slot);
+	if (!heard && stream_asks(c) && on_lane(c))
 		stream_probe(c, fd);
 }
 

@@ -1,6 +1,7 @@
 package script_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -81,6 +82,26 @@ func TestLibraryIsLikeTCPWhileSwitching(t *testing.T) {
 	generated(t, true, func(t *testing.T, s script.Script) {
 		likeTCP(t, s, library, both, "EXN_DS_TEST_SWITCH=3")
 	})
+}
+
+// A peer is killed with bytes unread that came by TCP, by the lane, or some by each, as
+// chance has it: the reset is told by the first write, and once.
+func TestDeathWhileSwitching(t *testing.T) {
+	library := ds.Library(t)
+	for name, text := range map[string]string{
+		"while writing": "b write d 500\nb write d 500\nb write d 500\nb write d 500\na kill9\n" +
+			"b send d 120 nosignal\nb poll 0 d in,out,rdhup\nb read d 10\nb send d 120 nosignal\n",
+		"shut down": "a write c 500\na write c 500\na write c 500\na write c 500\na shutdown c wr\nb write d 16385\nb kill9\n" +
+			"a send c 120 nosignal\na get c error\na poll 0 c in,out,rdhup\na recv c 40000\na recv c 10\n",
+		"few bytes": "b write d 500\nb write d 500\na kill9\nb send d 500 nosignal\nb poll 0 d in,out,rdhup\nb send d 500 nosignal\n",
+	} {
+		for i := range ds.Seeds(t, 5) {
+			t.Run(fmt.Sprintf("%s/%d", name, i), func(t *testing.T) {
+				t.Parallel()
+				likeTCP(t, parse(t, "script death\nopen\nwarm\n"+text), library, both, "EXN_DS_TEST_SWITCH=3")
+			})
+		}
+	}
 }
 
 // The comparisons above say nothing if no connection ever leaves TCP.
