@@ -247,6 +247,7 @@ func (c *Conn) turn() {
 	}
 	if took {
 		in.r.Give()
+		c.ch.ring(c, &c.peer.TxWaiters) // who waits for SWITCH to be taken
 	}
 }
 

@@ -153,7 +153,7 @@ func (c *Conn) txReady() bool {
 	}
 	w := c.out.w
 	return w.Writable() || c.peer.Closed.Load() != 0 || c.peer.GoBack.Load() != 0 || c.ch.live.Load() != alive ||
-		c.fin.Load() && w.Joined() || c.news.Load()
+		(c.fin.Load() || w.Poor()) && w.Joined() || c.news.Load() // by TCP
 }
 
 // probeTx asks the kernel about the peer's end, unless a reader does: that has the hint then, or
