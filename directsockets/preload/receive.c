@@ -14,6 +14,7 @@
 #include "clock.h"
 #include "config.h"
 #include "conn.h"
+#include "doorbell.h"
 #include "stream.h"
 #include "transmit.h"
 #include "zcopy.h"
@@ -160,8 +161,10 @@ void rx_turn(struct conn *c, int fd)
 			nonsense(c, fd);
 		}
 	}
-	if (took)
+	if (took) {
 		lane_give(&c->rx);
+		doorbell_ring(c, &c->peer->tx_waiters); // who waits for SWITCH to be taken
+	}
 }
 
 // fin_came tells FIN from our own shutdown of the read side, which poll does not.

@@ -265,7 +265,7 @@ HINT static bool writable(struct conn *c, struct lane_tx *t)
 HINT bool tx_room(struct conn *c)
 {
 	struct lane_tx copy = c->tx; // asking may change it
-	return writable(c, &copy);
+	return writable(c, &copy) || (copy.poor && lane_joined(&copy)); // by TCP, which has more room
 }
 
 bool tx_plain(struct conn *c)
