@@ -160,3 +160,35 @@ func TestRound(t *testing.T) {
 		t.Errorf("a lane that begins anew has %d windows", unread())
 	}
 }
+
+// Who goes on takes the window that was taken longest ago, not the last one, of a lane that will go on
+// there.
+func TestRoundLeavesOthersTheirs(t *testing.T) {
+	const size = 16 << 10
+	_, w, r := lanes(Geometry{Lanes: 2, Slots: 64, Windows: round * roundPart, Window: size}, 2)
+	piece := make([]byte, size)
+	write := func(n int) int {
+		t.Helper()
+		if k := w[n].Write(piece, 480); k != size {
+			t.Fatalf("lane %d: %d bytes", n, k)
+		}
+		return w[n].window
+	}
+	read := func(n int) {
+		r[n].Read(piece)
+		r[n].Give()
+	}
+	for range 4 * round {
+		write(0)
+		read(0)
+	}
+	first := write(0) // which nobody reads
+	its := write(1)
+	read(1)
+	if its != (first+1)%round {
+		t.Errorf("window %d for another lane, behind %d", its, first)
+	}
+	if next := write(0); next != (its+1)%round {
+		t.Errorf("from window %d to %d, where another lane has %d", first, next, its)
+	}
+}
