@@ -107,6 +107,8 @@ static void hint_to(struct epset *e, struct member *m, bool ended, uint32_t news
 	uint32_t end = news & (EPOLLRDHUP | EPOLLHUP | EPOLLERR), known = end & m->heard;
 	bool old = m->moved && !ended && m->c->tcp_rx + member_tcp_here(m) == m->tcp_seen;
 	m->kernel |= ended || (news & ~end & m->events && !old) || end & ~m->heard;
+	// To who asks for room only the lane has told no end.
+	m->edge |= end & ~m->heard && !(m->events & (EPOLLIN | EPOLLRDHUP | EPOLLPRI));
 	if (!ended) {
 		m->heard = end;
 		m->moved = false;
