@@ -174,14 +174,21 @@ static bool fin_came(int fd)
 	return s != ESTABLISHED && s != FIN_WAIT1 && s != FIN_WAIT2;
 }
 
+// knows: the kernel has reset the connection by itself.
+static bool knows(const struct conn *c, int fd)
+{
+	struct pollfd p = {fd, 0, 0};
+	return c->told || (real.poll(&p, 1, 0) > 0 && p.revents & POLLERR);
+}
+
 // ended: the kernel has the peer's FIN. A peer that neither closed nor shut down has
 // died, and TCP would have told us by a reset if it left bytes of ours unread.
 static void ended(struct conn *c, int fd)
 {
 	atomic_store(&c->rx_fin, true);
 	bool shut = atomic_load((_Atomic uint64_t *)&c->peer->shut);
-	if (c->tx_shut && (c->rx_shut || shut))
-		return; // the kernel resets by itself when data come, or both ends are over
+	if (c->tx_shut && (shut || (c->rx_shut && knows(c, fd))))
+		return; // both ends are over, or data came
 	if (c->dead || atomic_load((_Atomic uint64_t *)&c->peer->closed) || (shut && atomic_load(&c->channel->live) == 1) ||
 	    !tx_unread(c))
 		return;
@@ -377,12 +384,12 @@ ssize_t rx_take(struct conn *c, int fd, struct cursor *cur, int flags)
 				return 0;
 			if (c->dead || lane_look(&c->rx) != LOOK_NONE)
 				continue;
+			if (!c->rx_fin && ask_now(c) && rx_probe(c, fd))
+				continue;
 			if (c->rx_shut && !c->rx_fin) { // the end, but for an error
 				ssize_t r = native_recv(fd, cur, 1, MSG_PEEK);
 				return r < 0 && errno != EAGAIN ? -errno : 0;
 			}
-			if (!c->rx_fin && ask_now(c) && rx_probe(c, fd))
-				continue;
 			if (c->rx.advert.left) { // withdrawn, or soon: the rest comes behind it
 				if (!lane_owed(&c->rx))
 					continue;
