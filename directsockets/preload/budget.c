@@ -21,6 +21,7 @@
 
 #include "budget.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -47,16 +48,18 @@ bool budget_map(uint64_t size)
 
 void budget_unmap(uint64_t size) { atomic_fetch_sub(&mapped, size); }
 
+// file reads one. errno stays: whose call this is may succeed.
 static bool file(const char *dir, const char *name, char text[TEXT])
 {
 	char path[PATH + 256];
+	int saved = errno;
 	snprintf(path, sizeof path, "%s/%s", dir, name);
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return false;
-	ssize_t n = real.read(fd, text, TEXT - 1);
-	real.close(fd);
+	ssize_t n = fd < 0 ? -1 : real.read(fd, text, TEXT - 1);
+	if (fd >= 0)
+		real.close(fd);
 	text[n > 0 ? n : 0] = 0;
+	errno = saved;
 	return n > 0;
 }
 

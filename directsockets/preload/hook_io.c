@@ -20,26 +20,35 @@ void __chk_fail(void) __attribute__((noreturn));
 
 // lane_recv and lane_send run a call on the lane. False: it must go to the
 // kernel. A lane call may find that the connection has left the lane meanwhile;
-// then it enters again.
+// then it enters again. errno is what it was unless the call fails: programs look at
+// it after calls that did not (nuttcp).
 static bool lane_recv(struct conn *c, int fd, const struct iovec *iov, int n, int flags, ssize_t *r)
 {
+	int saved = errno;
 	while (conn_enter(c, fd)) {
 		*r = stream_recv(c, fd, iov, n, flags);
+		if (*r >= 0)
+			errno = saved;
 		if (*r != STREAM_NATIVE)
 			return true;
 		if (flags & (MSG_OOB | MSG_ERRQUEUE))
 			break;
 	}
+	errno = saved;
 	return false;
 }
 
 static bool lane_send(struct conn *c, int fd, const struct iovec *iov, int n, int flags, ssize_t *r)
 {
+	int saved = errno;
 	while (conn_enter(c, fd)) {
 		*r = stream_send(c, fd, iov, n, flags);
+		if (*r >= 0)
+			errno = saved;
 		if (*r != STREAM_NATIVE)
 			return true;
 	}
+	errno = saved;
 	if (flags & (MSG_OOB | MSG_ZEROCOPY | MSG_FASTOPEN))
 		c->tx_off = true;
 	return false;
@@ -162,12 +171,17 @@ static int lane_recvmmsg(struct conn *c, int fd, struct mmsghdr *v, unsigned n, 
 		return -1;
 	}
 	unsigned i;
+	int saved = errno;
 	for (i = 0; i < n; i++) {
 		ssize_t r = recvmsg(fd, &v[i].msg_hdr, flags & ~MSG_WAITFORONE);
 		if (r < 0 && i > 0 && errno != EAGAIN && conn_engaged(c))
 			atomic_store(&c->error, errno); // for the next call
-		if (r < 0)
-			return i ? (int)i : -1;
+		if (r < 0 && i == 0)
+			return -1;
+		if (r < 0) {
+			errno = saved;
+			break;
+		}
 		v[i].msg_len = (unsigned)r;
 		if (flags & MSG_WAITFORONE)
 			flags |= MSG_DONTWAIT;
@@ -301,10 +315,15 @@ EXPORT int sendmmsg(int fd, struct mmsghdr *v, unsigned n, int flags)
 	if (!files_conn(fd))
 		return real.sendmmsg(fd, v, n, flags);
 	unsigned i;
+	int saved = errno;
 	for (i = 0; i < n && i < IOV_MAX; i++) { // as many as the kernel takes at once
 		ssize_t r = sendmsg(fd, &v[i].msg_hdr, flags);
-		if (r < 0)
-			return i ? (int)i : -1;
+		if (r < 0 && i == 0)
+			return -1;
+		if (r < 0) {
+			errno = saved;
+			break;
+		}
 		v[i].msg_len = (unsigned)r;
 	}
 	return (int)i;
@@ -316,8 +335,11 @@ EXPORT ssize_t sendfile(int out, int in, off_t *offset, size_t n)
 	struct conn *c = conn_get(out);
 	if (!c)
 		return real.sendfile(out, in, offset, n);
+	int saved = errno;
 	while (conn_enter(c, out)) {
 		ssize_t r = stream_sendfile(c, out, in, offset, n);
+		if (r >= 0)
+			errno = saved;
 		if (r != STREAM_NATIVE)
 			return done(c, r);
 		if (conn_engaged(c)) { // not a file
@@ -325,6 +347,7 @@ EXPORT ssize_t sendfile(int out, int in, off_t *offset, size_t n)
 			return done(c, -1);
 		}
 	}
+	errno = saved;
 	return sent(c, real.sendfile(out, in, offset, n));
 }
 EXPORT ssize_t sendfile64(int out, int in, off_t *offset, size_t n) { return sendfile(out, in, offset, n); }

@@ -116,6 +116,7 @@ static bool by_lane(struct conn *c, int fd, int pipe, size_t n, unsigned flags, 
 {
 	char *bytes = NULL;
 	bool lane;
+	int saved = errno;
 	while ((lane = conn_enter(c, fd))) {
 		if (!bytes && !(bytes = malloc(PIECE))) {
 			errno = ENOMEM;
@@ -127,6 +128,8 @@ static bool by_lane(struct conn *c, int fd, int pipe, size_t n, unsigned flags, 
 			break;
 	}
 	free(bytes);
+	if (!lane || *r >= 0)
+		errno = saved;
 	return lane;
 }
 

@@ -35,6 +35,7 @@
 
 #include "spin.h"
 
+#include <errno.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -57,16 +58,18 @@ static _Atomic uint64_t paused_until;
 
 #define TOP "/sys/fs/cgroup"
 
-// text reads a small file of a cgroup.
+// text reads a small file of a cgroup. errno stays: whose call this is may succeed.
 static bool text(const char *group, const char *name, char *to, size_t n)
 {
 	char path[PATH + 32];
+	int saved = errno;
 	snprintf(path, sizeof path, "%s/%s", group, name);
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	ssize_t got = fd < 0 ? -1 : real.read(fd, to, n - 1);
 	if (fd >= 0)
 		real.close(fd);
 	to[got > 0 ? got : 0] = 0;
+	errno = saved;
 	return got > 0;
 }
 
