@@ -101,6 +101,11 @@ func Of(pid int) (p Process, found bool) {
 		if err != nil || !strings.HasPrefix(target, memory) {
 			continue
 		}
+		// Who looks at it has it open too for a moment, but cannot write into it.
+		const writable = 0o200
+		if info, err := e.Info(); err != nil || info.Mode()&writable == 0 {
+			continue
+		}
 		p, err := open(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			return Process{}, false // it has just ended

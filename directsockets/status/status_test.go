@@ -3,8 +3,10 @@ package status
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
+	"os/exec"
 	"reflect"
 	"regexp"
 	"slices"
@@ -116,6 +118,35 @@ func TestReadsWhatTheLibraryPublishes(t *testing.T) {
 	all, err := All()
 	if err != nil || !slices.ContainsFunc(all, func(p Process) bool { return p.PID == os.Getpid() }) {
 		t.Errorf("All does not list this process: %v %v", all, err)
+	}
+}
+
+// Another program may look at the same moment, and is not one that publishes.
+func TestObserversAreNotShown(t *testing.T) {
+	f := publish(t, "exn-ds-family", testHead(), wholeSize, nil)
+	read, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer read.Close()
+	path, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := os.NewFile(uintptr(path), "path")
+	defer name.Close()
+	for what, files := range map[string][]*os.File{"who reads": {read}, "who has its path": {name}, "who reads and publishes": {read, f}} {
+		other := exec.Command("sleep", "100")
+		other.ExtraFiles = files
+		if err := other.Start(); err != nil {
+			t.Fatal(err)
+		}
+		p, found := Of(other.Process.Pid)
+		other.Process.Kill()
+		other.Wait()
+		if publishes := len(files) > 1; found != publishes || p.Err != nil {
+			t.Errorf("%s: found %v, %v", what, found, p.Err)
+		}
 	}
 }
 
