@@ -171,12 +171,14 @@ void doorbell_ring(struct conn *c, const _Atomic uint64_t *mask)
 	}
 }
 
-void doorbell_rouse(struct conn *c)
+void doorbell_rouse(struct conn *c, bool all)
 {
 	struct channel *ch = c->channel;
 	atomic_thread_fence(memory_order_seq_cst);
 	uint64_t asked = atomic_load_explicit(&c->own->rx_waiters, memory_order_relaxed);
 	uint64_t who = (asked & MASK_RING) | (MASK_ASKED(asked) ? 1ull << MASK_MARK(asked) : 0);
+	if (all)
+		who |= atomic_load_explicit(&c->own->tx_waiters, memory_order_relaxed) & MASK_RING;
 	for (; who; who &= who - 1) {
 		int w = __builtin_ctzll(who);
 		if (atomic_load_explicit(&lane_head(&ch->own)->waiter[w].epoch, memory_order_relaxed) & 1)

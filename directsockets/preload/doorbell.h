@@ -38,8 +38,9 @@ void doorbell_disarm(struct channel *ch, int w);
 void doorbell_ring(struct conn *c, const _Atomic uint64_t *mask);
 
 // doorbell_rouse wakes those of our own side who sleep for bytes of c, and perhaps for room: there
-// is none now, which they may not have asked the peer about. After that was counted.
-void doorbell_rouse(struct conn *c);
+// is none now, which they may not have asked the peer about. After that was counted. With all
+// also those who sleep for room alone.
+void doorbell_rouse(struct conn *c, bool all);
 
 // doorbell_wake wakes all who sleep on a waiter of our own side.
 void doorbell_wake(struct channel *ch, int w);

@@ -194,6 +194,7 @@ struct conn {
 	bool tx_behind;           // and there were more
 	_Atomic uint32_t starved; // times a write found no room
 	_Atomic uint64_t credit;  // that the reader had given by then, or a waiter has seen since
+	_Atomic uint64_t refused; // bytes sent when that was last so, + 1
 	_Atomic uint64_t marked; // how often the peer had asked for a mark when we made one
 	struct spin tx_spin;
 

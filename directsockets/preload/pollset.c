@@ -30,6 +30,7 @@
 #include "perch.h"
 #include "sleep.h"
 #include "stream.h"
+#include "transmit.h"
 
 #define KERNEL_BUSY_NS 50000
 #define KERNEL_SPIN_NS 10000
@@ -272,6 +273,14 @@ static int asleep(struct pollset *p, int64_t left, const sigset_t *mask)
 	return r;
 }
 
+// refused notes for which of them there is no room, which was wanted.
+static void refused(const struct pollset *p)
+{
+	for (nfds_t i = 0; i < p->n; i++)
+		if (p->entry[i].engaged && p->fds[i].events & (POLLOUT | POLLWRNORM) && !p->fds[i].revents)
+			tx_asked(p->entry[i].c);
+}
+
 static int count(const struct pollset *p)
 {
 	int n = 0;
@@ -306,6 +315,7 @@ static int run(struct pollset *p, int64_t timeout, const sigset_t *mask)
 				return n;
 		}
 		int64_t left = timeout < 0 ? -1 : timeout - (int64_t)(now - begun);
+		refused(p);
 		if (timeout >= 0 && left <= 0)
 			return 0;
 		bool near = false, engaged = false;

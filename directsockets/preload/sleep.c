@@ -43,7 +43,7 @@ HINT static bool ready(struct conn *c, uint32_t want)
 	if (want & EPOLLIN)
 		return rx_waits(c) || c->rx_eof;
 	struct lane_tx copy = c->tx;
-	return c->tx_mode == MODE_LANE && (lane_writable(&copy) || (copy.poor && lane_joined(&copy)) || atomic_load(&c->own->closed) ||
+	return c->tx_mode == MODE_LANE && (c->tx_shut || lane_writable(&copy) || (copy.poor && lane_joined(&copy)) || atomic_load(&c->own->closed) ||
 					   atomic_load((_Atomic uint64_t *)(uintptr_t)&c->peer->closed) ||
 					   atomic_load((_Atomic uint64_t *)(uintptr_t)&c->peer->go_back));
 }

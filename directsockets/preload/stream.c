@@ -491,6 +491,8 @@ int stream_shutdown(struct conn *c, int fd, int how)
 		atomic_fetch_add(&c->shutdowns, 1);
 		conn_stir(c);
 		r = real.shutdown(fd, how);
+		if (c->own)
+			doorbell_rouse(c, true); // nobody waits for room any more
 	}
 	if (writes)
 		lock_give(&c->tx_lock);

@@ -23,10 +23,17 @@
 static void starve(struct conn *c)
 {
 	atomic_store_explicit(&c->credit, lane_credit(&c->tx), memory_order_relaxed);
+	atomic_store_explicit(&c->refused, c->tx.bytes + c->tcp_tx + 1, memory_order_relaxed);
 	atomic_fetch_add(&c->starved, 1);
 	conn_stir(c);
 	if (c->watched && c->own)
-		doorbell_rouse(c);
+		doorbell_rouse(c, false);
+}
+
+void tx_asked(struct conn *c)
+{
+	if (!c->tx_shut && atomic_load_explicit(&c->refused, memory_order_relaxed) != c->tx.bytes + c->tcp_tx + 1)
+		starve(c);
 }
 
 // again sends what the reader handed back. False: TCP takes no more now.

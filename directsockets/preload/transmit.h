@@ -24,6 +24,10 @@ ssize_t tx_put(struct conn *c, int fd, struct cursor *cur, int flags, struct zco
 // tx_file does so from a file: >0 bytes, 0 at its end, -errno.
 ssize_t tx_file(struct conn *c, int fd, int in, off_t at, size_t count);
 
+// tx_asked notes that the program has asked for room when there was none. As after a write
+// that found none, edge-triggered sets are told of the next.
+void tx_asked(struct conn *c);
+
 // tx_ready is EPOLLOUT or 0.
 uint32_t tx_ready(struct conn *c, int fd);
 
