@@ -26,9 +26,8 @@
 // them has left, and they go on on the perch.
 //
 // Sets in sets: such a member is always ours. It is ready if the kernel's set is or
-// something of its own is; whoever sleeps on the outer set arms the inner one too,
-// whose perch sits in the perch of the outer one. poll and select do likewise
-// (pollset.c).
+// something of its own is; whoever sleeps on the outer set arms the inner one for all
+// it wants, and its perch sits in the outer one's. So do poll and select (pollset.c).
 //
 // A set that a forked child inherits is the same set in the kernel, but members
 // that are ours, and what was asked for them, are copied as of the fork. So both
@@ -121,6 +120,7 @@ void epset_new(int fd)
 		e->sleepers = e->deleted = e->inside = e->vain = 0;
 		e->hold = 0;
 		e->start = 0;
+		e->full = e->level = false;
 		e->last = NULL;
 		e->refs = 1;
 		files_set_epset(fd, e);
@@ -287,7 +287,7 @@ static bool moving(struct epset *e, const struct conn *c, int fd)
 		due = e->ours[i]->c == c && (e->ours[i]->fd == fd || e->ours[i]->key == fd);
 	epset_unlock(e);
 	if (due) {
-		epset_harvest(e);
+		epset_harvest(e, false);
 		epset_yield(e);
 	}
 	return due;
@@ -485,6 +485,7 @@ static int modify(struct epset *e, int epfd, int fd, struct epoll_event *ev)
 		if ((m->events | ev->events) & EPOLLEXCLUSIVE)
 			return fail(EINVAL);
 		member_ask(m, ev);
+		e->news++;
 		marks_heat(e, m);
 		if (e->sleepers > 0)
 			epset_wake(e);

@@ -28,11 +28,11 @@ int epset_wait(struct epset *e, int epfd, struct epoll_event *evs, int max, int6
 // For who watches the set in poll, select or another set. epset_watch gives the
 // descriptor to sleep on instead of the set's own, -1 if there is none. epset_peek
 // tells whether the set has events that the kernel does not know of.
-// epset_harvest, after a sleep, takes what woke it; true: the kernel's set may
-// have something.
+// epset_harvest takes what woke it; dozing: by a call that sleeps on it, and disarms it
+// then. True: the kernel's set may have something.
 int epset_watch(struct epset *e);
 bool epset_peek(struct epset *e);
-bool epset_harvest(struct epset *e);
+bool epset_harvest(struct epset *e, bool dozing);
 // epset_yield: the caller may have taken what woke somebody else who sleeps on the set.
 // One of those looks.
 void epset_yield(struct epset *e);

@@ -2,6 +2,11 @@
 //
 // epoll_wait on a set with members that are ours: look at them, spin, sleep on the
 // perch. The picture is in epset.c.
+//
+// Several threads on a set: what the perch has to tell it tells once, also to who only
+// asks. So who has taken something there while others sleep arms anew for them and then
+// looks, or has one of them look (ask; the model is "beside"). Who is told of a level
+// has the next be told, as the kernel does.
 #include "real.h"
 
 #include "member.h"
@@ -53,6 +58,8 @@ static int scan(struct epset *e, struct epoll_event *evs, int max)
 		}
 		if (m->events & EPOLLONESHOT)
 			m->disabled = true;
+		else if (!(m->events & EPOLLET))
+			e->level = true;
 		if (n == max)
 			e->start = first + k + 1;
 	}
@@ -100,6 +107,7 @@ static bool fin_arrived(const struct member *m)
 // hint_to notes that an event of the kernel concerns a member.
 static void hint_to(struct epset *e, struct member *m, bool ended, uint32_t news)
 {
+	e->news++;
 	marks_heat(e, m);
 	atomic_store(&m->c->rx_hint, 1);
 	// Bytes concern who wants to read, an end concerns all, once. What TCP brought
@@ -143,7 +151,7 @@ static void hint(struct epset *e, const struct channel *ended, int fd, uint32_t 
 
 // handle evaluates what came to the perch; true: also the kernel's set has
 // something. Lock held.
-static bool handle(struct epset *e, const struct epoll_event *got, int n)
+static bool handle(struct epset *e, const struct epoll_event *got, int n, bool dozing)
 {
 	bool kernel = false;
 	for (int i = 0; i < n; i++) {
@@ -159,7 +167,7 @@ static bool handle(struct epset *e, const struct epoll_event *got, int n)
 			break;
 		case PERCH_NEST:
 			if ((m = member_at(e, about)) && m->set)
-				m->kernel |= epset_harvest(m->set);
+				m->kernel |= epset_harvest(m->set, dozing);
 			break;
 		case PERCH_HANGUP:
 		case PERCH_BELL:
@@ -218,7 +226,11 @@ static int fetch(struct epset *e, int epfd, struct epoll_event *evs, int max)
 
 // ask sleeps on the perch, or only asks it. It returns the events of the
 // kernel's set; what else came changes what our members say.
-static int ask(struct epset *e, int epfd, struct epoll_event *evs, int max, int64_t timeout, const sigset_t *mask)
+//
+// What came is told to the perch once, and others may be asleep on it. So it is as if they
+// had armed anew: our look, or that of who is woken, is theirs, and of all that comes later
+// they are rung. Who sleeps here himself (doze) does so when he gets up.
+static int ask(struct epset *e, int epfd, struct epoll_event *evs, int max, int64_t timeout, const sigset_t *mask, bool dozing)
 {
 	struct epoll_event got[16];
 	struct perch *p = e->perch; // goes only with the set
@@ -230,7 +242,7 @@ static int ask(struct epset *e, int epfd, struct epoll_event *evs, int max, int6
 	bool fresh = !asked || asked - e->asked < ASK_TICKS / 4;
 	if (n < 0 || (n == 0 && !e->poor && fresh) || !epset_lock(e))
 		return n;
-	bool kernel = p && handle(e, got, n);
+	bool kernel = p && handle(e, got, n, dozing);
 	if (asked && e->joins == joins)
 		e->asked = asked;
 	for (int i = 0; i < e->nours && e->poor; i++) {
@@ -238,17 +250,28 @@ static int ask(struct epset *e, int epfd, struct epoll_event *evs, int max, int6
 			atomic_store(&e->ours[i]->c->rx_hint, 1);
 		e->ours[i]->kernel = true;
 	}
+	if (p && !dozing && e->sleepers > 0 && n > (int)kernel) {
+		epset_arm_by(e, 0);
+		if (kernel) // and then nobody looks
+			epset_wake(e);
+	}
 	epset_unlock(e);
 	return !p ? n : kernel ? fetch(e, epfd, evs, max) : 0;
 }
 
-bool epset_harvest(struct epset *e)
+bool epset_harvest(struct epset *e, bool dozing)
 {
 	struct epoll_event got[16];
 	bool kernel = false;
 	int saved = errno, n;
 	while (e->perch && (n = real.epoll_pwait(e->perch->epfd, got, 16, 0, NULL)) > 0 && epset_lock(e)) {
-		kernel |= handle(e, got, n);
+		kernel |= handle(e, got, n, dozing);
+		bool news = n > 1 || perch_kind(&got[0]) != PERCH_WAKE;
+		if (!dozing && e->sleepers > 0) {
+			epset_arm_by(e, 0);
+			if (news) // of a wake-up alone, our own look is the one that was wanted
+				epset_wake(e);
+		}
 		epset_unlock(e);
 		if (n < 16)
 			break;
@@ -261,6 +284,7 @@ void epset_yield(struct epset *e)
 {
 	if (!epset_lock(e))
 		return;
+	e->level = false;
 	if (e->sleepers > 0)
 		epset_wake(e);
 	epset_unlock(e);
@@ -272,39 +296,20 @@ bool epset_peek(struct epset *e)
 	if (e->nours == 0 || !epset_lock(e))
 		return false;
 	marks_gather(e);
+	if (e->heated && e->sleepers > 0)
+		epset_arm_by(e, 0); // who is hot now has to be armed too
+	e->heated = false;
 	for (int i = 0; i < e->nhot && !due; i++)
 		due = member_due(e->hot[i], false) != 0;
 	epset_unlock(e);
 	return due;
 }
 
-// arm has us rung. Who waits for room has the peer told so. Our epoch is odd by then: of who
-// fills a lane in the meantime (doorbell_rouse) we see that it is full, or are woken.
-static void arm(struct epset *e)
-{
-	epset_flush(e);
-	epset_arm_by(e, 1);
-	for (int i = 0; i < e->nhot; i++) {
-		struct member *m = e->hot[i];
-		if (!m->c)
-			continue;
-		stream_heed(m->c, m->fd);
-		if (!(m->events & EPOLLOUT) || stream_room(m->c))
-			continue;
-		int line = e->perch ? perch_line(e->perch, m->c->channel) : -1;
-		if (line < 0)
-			continue;
-		m->starving = true;
-		doorbell_watch(&m->c->own->tx_waiters, e->perch->line[line].w);
-	}
-	atomic_thread_fence(memory_order_seq_cst); // before the second look
-}
-
 void epset_arm(struct epset *e)
 {
 	if (!epset_lock(e))
 		return;
-	arm(e);
+	epset_arm_by(e, 1);
 	epset_unlock(e);
 }
 
@@ -326,17 +331,19 @@ static int doze(struct epset *e, int epfd, struct epoll_event *evs, int max, int
 		return -1;
 	}
 	e->heated = false;
-	arm(e);
+	epset_arm_by(e, 1);
 	uint32_t joins = e->joins;
 	int n = scan(e, evs, max); // the second look
 	bool again = e->heated; // who is hot now has to be armed too
 	epset_unlock(e);
-	int k = n > 0 || again ? 0 : ask(e, epfd, evs, max, left, mask), saved = errno;
+	int k = n > 0 || again ? 0 : ask(e, epfd, evs, max, left, mask, true), saved = errno;
 	if (!epset_lock(e))
 		return k;
 	epset_arm_by(e, -1);
 	if (n == 0 && k >= 0 && k < max && !twice(e, k, joins))
 		n = scan(e, evs + k, max - k);
+	else if (k > 0 && k < max && e->sleepers > 0)
+		epset_wake(e); // others look
 	epset_unlock(e);
 	errno = saved;
 	return k < 0 ? k : n + k > 0 ? n + k : AGAIN;
@@ -351,7 +358,7 @@ static int snooze(struct epset *e, int epfd, struct epoll_event *evs, int max, u
 	epset_unlock(e);
 	if (!ns || now + ns >= end)
 		return 0;
-	int n = ask(e, epfd, evs, max, (int64_t)ns, mask);
+	int n = ask(e, epfd, evs, max, (int64_t)ns, mask, false);
 	n = n != 0 ? n : look(e, evs, max);
 	crowd_result(&e->crowd, n);
 	return n;
@@ -377,7 +384,7 @@ static int spin(struct epset *e, int epfd, struct epoll_event *evs, int max, uin
 		if (n == 0 && sleep_signals != signals)
 			n = interrupted();
 		if (n == 0 && now >= next) {
-			n = ask(e, epfd, evs, max, 0, NULL);
+			n = ask(e, epfd, evs, max, 0, NULL, false);
 			e->kernel_ns = now;
 			next = now + KERNEL_SPIN_NS;
 		}
@@ -402,14 +409,17 @@ static int meet(struct epset *e, struct epoll_event *evs, int max)
 static int wait_ours(struct epset *e, int epfd, struct epoll_event *evs, int max, int64_t timeout, const sigset_t *mask)
 {
 	uint64_t now = clock_ns(), end = timeout < 0 ? ~0ull : now + (uint64_t)timeout;
-	bool near, asked = now - e->kernel_ns > KERNEL_BUSY_NS && (timeout == 0 || epset_peek(e));
+	// Members of the kernel that are always ready must not keep ours from being told.
+	bool near, asked = !e->full && now - e->kernel_ns > KERNEL_BUSY_NS && (timeout == 0 || epset_peek(e));
+	e->full = false;
 	int k = 0;
 	uint32_t joins = e->joins;
 	if (asked && epset_lock(e)) { // before the look, which so knows of hang-ups
 		epset_flush(e);
 		epset_unlock(e);
-		k = ask(e, epfd, evs, max, 0, NULL);
+		k = ask(e, epfd, evs, max, 0, NULL, false);
 		e->kernel_ns = now;
+		e->full = k == max;
 		if (k < 0 || k == max)
 			return k;
 	}
@@ -419,7 +429,7 @@ static int wait_ours(struct epset *e, int epfd, struct epoll_event *evs, int max
 	if (timeout == 0) {
 		if (asked)
 			return 0;
-		n = ask(e, epfd, evs, max, 0, NULL);
+		n = ask(e, epfd, evs, max, 0, NULL, false);
 		e->kernel_ns = now;
 		return n != 0 ? n : look(e, evs, max);
 	}
@@ -479,8 +489,9 @@ int epset_wait(struct epset *e, int epfd, struct epoll_event *evs, int max, int6
 		int n = timeout != 0 && oneshot_held(e) ? AGAIN
 			: e->nours > 0		       ? wait_ours(e, epfd, evs, max, timeout, mask)
 						       : wait_native(e, epfd, evs, max, timeout, mask);
-		if (n == max && e->nours > 0)
-			epset_yield(e); // more may be ready than we take
+		// More may be ready than we take, or may be still. Who is not yet asleep looks himself.
+		if (n > 0 && e->nours > 0 && e->sleepers > 0 && (n == max || e->level))
+			epset_yield(e);
 		if (n != AGAIN)
 			return n;
 		if (timeout > 0) {

@@ -33,6 +33,7 @@
 #include "marks.h"
 #include "oneshot.h"
 #include "stream.h"
+#include "transmit.h"
 
 static bool insert(struct epset *e, struct member *m)
 {
@@ -129,8 +130,26 @@ static void rouse(struct epset *e)
 		epset_wake(e);
 }
 
+// want_room has the peer ring for a member for which there is no room. Our epoch is odd by
+// then: of who fills a lane in the meantime (doorbell_rouse) the next look sees that it is
+// full, or somebody who sleeps is woken.
+static void want_room(struct epset *e, struct member *m)
+{
+	if (!(m->events & EPOLLOUT) || stream_room(m->c))
+		return;
+	int line = e->perch ? perch_line(e->perch, m->c->channel) : -1;
+	if (line < 0)
+		return;
+	if (!(m->events & EPOLLET))
+		tx_asked(m->c);
+	m->starving = true;
+	doorbell_watch(&m->c->own->tx_waiters, e->perch->line[line].w);
+}
+
 void epset_arm_by(struct epset *e, int n)
 {
+	if (n > 0)
+		epset_flush(e);
 	bool any = (e->sleepers += n) > 0;
 	for (int i = 0; e->perch && i < e->perch->lines; i++) {
 		struct line *l = &e->perch->line[i];
@@ -143,18 +162,25 @@ void epset_arm_by(struct epset *e, int n)
 	}
 	for (int i = 0; i < e->nhot; i++) { // who waits for room is hot
 		struct member *m = e->hot[i];
-		if (m->set && epset_lock(m->set)) {
+		if (m->set) {
+			if (!epset_lock(m->set))
+				continue;
 			epset_arm_by(m->set, n);
 			if (n < 0 && m->set->sleepers > 0)
 				epset_wake(m->set); // we took what woke us from others
 			epset_unlock(m->set);
-		} else if (m->starving && !any) {
+		} else if (any) {
+			if (n > 0)
+				stream_heed(m->c, m->fd);
+			want_room(e, m);
+		} else if (m->starving) {
 			m->starving = false;
 			int l = e->perch ? perch_line(e->perch, m->c->channel) : -1;
 			if (l >= 0)
 				doorbell_unwatch(m->c->channel, &m->c->own->tx_waiters, e->perch->line[l].w);
 		}
 	}
+	atomic_thread_fence(memory_order_seq_cst); // before the second look
 }
 
 static bool perch_of(struct epset *e)
@@ -284,6 +310,7 @@ HINT bool member_own(struct epset *e, struct member *m, bool from_kernel)
 	}
 	m->ours = true;
 	m->edge = !from_kernel;
+	e->news += !from_kernel;
 	e->joins++;
 	e->asked = 0; // not of this one
 	if (from_kernel)
@@ -325,6 +352,7 @@ bool member_revive(struct epset *e, struct member *m, const struct epoll_event *
 	m->deleted = false;
 	m->last = 0;
 	member_ask(m, ev);
+	e->news++;
 	rouse(e);
 	return true;
 }
@@ -359,10 +387,12 @@ void member_ask(struct member *m, const struct epoll_event *ev)
 		m->starved = m->c->starved - 1;
 }
 
-// stamp changes with everything that the lanes of a set bring. The lock is held.
+// stamp changes with all that is news of a set's own members: what its lanes bring, room
+// after a write that found none, what the program asks for anew. The lock is held.
 HINT static uint64_t stamp(struct epset *e)
 {
-	uint64_t sum = 0;
+	enum { APART = 1000003 }; // what is counted here and there does not make up for each other
+	uint64_t sum = e->news * (uint64_t)APART * APART;
 	for (int i = 0; i < e->nours; i++) {
 		struct member *m = e->ours[i];
 		if (m->set && epset_lock(m->set)) {
@@ -372,6 +402,8 @@ HINT static uint64_t stamp(struct epset *e)
 			uint64_t at = m->c->rx.slot, turns = m->c->rx.turns;
 			lane_news(&m->c->rx, &at, &turns);
 			sum += at;
+			if (m->events & EPOLLOUT && stream_room(m->c))
+				sum += m->c->starved * (uint64_t)APART;
 		}
 	}
 	return sum;

@@ -62,11 +62,14 @@ struct epset {
 	struct marks *marks;
 	unsigned waits, chilling;
 	bool heated; // some have become hot again
+	bool full;   // the last wait was full with what the kernel had
+	_Atomic bool level; // a level was told, which is so for others that wait, too
+	uint32_t news; // counts what the program asked anew, and events of the kernel, of ours
 	_Atomic int deleted; // members
 
 	struct perch *_Atomic perch; // from the first member that is ours
 	_Atomic bool poor;           // the perch cannot tell everything: look each millisecond
-	int sleepers;        // calls asleep on the perch, or on one that watches it
+	_Atomic int sleepers; // calls asleep on the perch, or on one that watches it
 	_Atomic bool kicked; // those that sleep natively are being woken
 
 	_Atomic bool inherited;             // by fork, and not used since: uses are not counted
@@ -133,7 +136,8 @@ void epset_adopt(struct epset *e);
 // another process of the family has taken off its lane.
 void epset_flush(struct epset *e);
 
-// epset_arm_by: n calls more are about to sleep; negative: fewer.
+// epset_arm_by: n calls more are about to sleep; negative: fewer. 0: somebody else took what
+// was to wake those who sleep. Then look, once more.
 void epset_arm_by(struct epset *e, int n);
 
 // epset_wake lets one of those that sleep on the perch look again.

@@ -263,7 +263,7 @@ static int asleep(struct pollset *p, int64_t left, const sigset_t *mask)
 	for (nfds_t i = 0; i < p->n && r > 0; i++) {
 		struct conn *c = p->entry[i].c;
 		if (p->entry[i].set && p->work[i].revents)
-			epset_harvest(p->entry[i].set);
+			epset_harvest(p->entry[i].set, true);
 		if (!p->entry[i].engaged)
 			continue;
 		if (p->work[i].revents || atomic_load(&c->channel->live) != 1)
