@@ -1,7 +1,7 @@
 // Package channel holds the models of the protocols by which two processes share memory: sleeping and waking, slots and
 // credit, deferred deregistration, and the account of doorbells; and, for directsockets, how a connection leaves TCP without
 // stranding a sleeper (engage), how a direction moves to its lane and back, ends or dies (stream), what the threads of one
-// side owe each other (threads), how one that sleeps learns that another wants room (room), and how one goroutine of a Go
+// side owe each other (threads), how one that sleeps learns that another wants room (room) or has taken the ring (beside), and how one goroutine of a Go
 // program waits for many calls (watcher). They are tests; there is nothing to import.
 //
 // Each model is the protocol as it must be written, statement by statement, on memory that reorders as x86 (TSO) or
@@ -26,5 +26,6 @@
 //     look at the lane. So a writer that goes back by itself waits until SWITCH was taken.
 //   - A sleeper that has asked to be rung for credit may have done so after the credit came. So whoever then finds that
 //     room is wanted wakes it all the same.
+//   - Who takes a ring and does not sleep owes those who do a new epoch before it looks: for the old one nobody rings again.
 //   - A counter that is drained may be drained anywhere between waking and the second look, never after it.
 package channel
