@@ -58,8 +58,8 @@ static int scan(struct epset *e, struct epoll_event *evs, int max)
 		}
 		if (m->events & EPOLLONESHOT)
 			m->disabled = true;
-		else if (!(m->events & EPOLLET))
-			e->level = true;
+		else if (!(m->events & EPOLLET) && !atomic_load_explicit(&e->level, memory_order_relaxed))
+			atomic_store_explicit(&e->level, true, memory_order_relaxed); // seldom: a store for each event would be dear
 		if (n == max)
 			e->start = first + k + 1;
 	}
