@@ -19,12 +19,14 @@ const (
 )
 
 // share returns how long each of n targets runs when the machine runs as many
-// at once as it has CPUs.
-func share(n, cpus int, long bool) time.Duration {
+// at once as it has CPUs. What comes after also needs some of the time left, and
+// tests that ran again may have used up what was for this.
+func share(n, cpus int, long bool, left time.Duration) time.Duration {
 	budget, most := shortFuzz, shortFuzzMost
 	if long {
 		budget, most = longFuzz, longFuzzMost
 	}
+	budget = min(budget, left/2)
 	return max(leastFuzz, min(most, budget*time.Duration(cpus)/time.Duration(n)).Truncate(100*time.Millisecond))
 }
 
@@ -43,7 +45,11 @@ func (s *suite) fuzz(ctx context.Context) {
 		return
 	}
 	cpus := runtime.NumCPU()
-	d := share(n, cpus, s.long)
+	left := longFuzz * 2
+	if deadline, limited := ctx.Deadline(); limited {
+		left = time.Until(deadline)
+	}
+	d := share(n, cpus, s.long, left)
 	s.heading(fmt.Sprintf("fuzzing %d targets, %v each", n, d))
 
 	var reporting sync.Mutex

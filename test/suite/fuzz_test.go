@@ -86,17 +86,20 @@ func TestShare(t *testing.T) {
 	for _, c := range []struct {
 		n, cpus int
 		long    bool
+		left    time.Duration
 		want    time.Duration
 	}{
-		{1, 2, false, 3 * time.Second},
-		{40, 2, false, 3 * time.Second},
-		{100, 2, false, 1800 * time.Millisecond},
-		{1000, 2, false, time.Second},
-		{1, 2, true, time.Minute},
-		{32, 2, true, 15 * time.Second},
+		{1, 2, false, time.Hour, 3 * time.Second},
+		{40, 2, false, time.Hour, 3 * time.Second},
+		{100, 2, false, time.Hour, 1800 * time.Millisecond},
+		{1000, 2, false, time.Hour, time.Second},
+		{1, 2, true, time.Hour, time.Minute},
+		{32, 2, true, time.Hour, 15 * time.Second},
+		{32, 2, true, 4 * time.Minute, 7500 * time.Millisecond},
+		{32, 2, true, -time.Second, time.Second},
 	} {
-		if got := share(c.n, c.cpus, c.long); got != c.want {
-			t.Errorf("share(%d, %d, %v) = %v, want %v", c.n, c.cpus, c.long, got, c.want)
+		if got := share(c.n, c.cpus, c.long, c.left); got != c.want {
+			t.Errorf("share(%d, %d, %v, %v) = %v, want %v", c.n, c.cpus, c.long, c.left, got, c.want)
 		}
 	}
 }
