@@ -410,8 +410,10 @@ static int wait_ours(struct epset *e, int epfd, struct epoll_event *evs, int max
 {
 	uint64_t now = clock_ns(), end = timeout < 0 ? ~0ull : now + (uint64_t)timeout;
 	// Members of the kernel that are always ready must not keep ours from being told.
-	bool near, asked = !e->full && now - e->kernel_ns > KERNEL_BUSY_NS && (timeout == 0 || epset_peek(e));
-	e->full = false;
+	bool full = atomic_load_explicit(&e->full, memory_order_relaxed);
+	bool near, asked = !full && now - e->kernel_ns > KERNEL_BUSY_NS && (timeout == 0 || epset_peek(e));
+	if (full)
+		atomic_store_explicit(&e->full, false, memory_order_relaxed);
 	int k = 0;
 	uint32_t joins = e->joins;
 	if (asked && epset_lock(e)) { // before the look, which so knows of hang-ups
@@ -419,7 +421,8 @@ static int wait_ours(struct epset *e, int epfd, struct epoll_event *evs, int max
 		epset_unlock(e);
 		k = ask(e, epfd, evs, max, 0, NULL, false);
 		e->kernel_ns = now;
-		e->full = k == max;
+		if (k == max)
+			atomic_store_explicit(&e->full, true, memory_order_relaxed);
 		if (k < 0 || k == max)
 			return k;
 	}

@@ -62,7 +62,7 @@ struct epset {
 	struct marks *marks;
 	unsigned waits, chilling;
 	bool heated; // some have become hot again
-	bool full;   // the last wait was full with what the kernel had
+	_Atomic bool full;  // the last wait was full with what the kernel had
 	_Atomic bool level; // a level was told, which is so for others that wait, too
 	uint32_t news; // counts what the program asked anew, and events of the kernel, of ours
 	_Atomic int deleted; // members
