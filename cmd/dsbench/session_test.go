@@ -100,8 +100,8 @@ func TestClientAndServer(t *testing.T) {
 }
 
 // With --ds the same goes by lanes, if both are in one fabric directory, and the report
-// says which bytes did: more than a few, for a connection that lasts no longer than it takes to get a lane
-// on a busy machine. A server serves those clients beside plain ones.
+// says which bytes did: more than a few, but where a connection lasts no longer than it takes to get a lane
+// on a busy machine, and then another one has more. A server serves those clients beside plain ones.
 func TestClientOnLanes(t *testing.T) {
 	fabric := t.TempDir()
 	_, port := aServer(t, "--fabric", fabric)
@@ -118,7 +118,15 @@ func TestClientOnLanes(t *testing.T) {
 		{"-t 0.3 --rr", "rr", report.Nanoseconds, 1},
 		{"-n 5000 --rr -l 1", "rr", report.Nanoseconds, 1},
 	} {
-		code, r, said := aClient(t, port, append(strings.Fields(c.flags), "--ds", "--require", "--fabric", fabric)...)
+		var code int
+		var r report.Report
+		var said string
+		for range 5 {
+			code, r, said = aClient(t, port, append(strings.Fields(c.flags), "--ds", "--require", "--fabric", fabric)...)
+			if len(r.Rows) != 1 || r.Rows[0].Lanes == nil || r.Rows[0].Lanes.Share() >= 0.1 {
+				break
+			}
+		}
 		if code != exitOK || len(r.Rows) != 1 {
 			t.Errorf("%s: exit code %d, %d rows: %s", c.flags, code, len(r.Rows), said)
 			continue
