@@ -108,6 +108,8 @@ static int accepted(int listener, int fd, bool nonblock)
 		struct conn *c = conn_new(fd, l->unlaned ? CONN_OFF : CONN_COUNTING, nonblock);
 		if (c && l->unlaned)
 			c->reason = REASON_OPTION;
+		if (c && l->inq)
+			c->inq = true;
 		if (!l->port) { // once for each listener
 			struct sockaddr_storage own;
 			socklen_t n = sizeof own;

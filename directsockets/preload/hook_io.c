@@ -41,6 +41,8 @@ static bool lane_recv(struct conn *c, int fd, const struct iovec *iov, int n, in
 static bool lane_send(struct conn *c, int fd, const struct iovec *iov, int n, int flags, ssize_t *r)
 {
 	int saved = errno;
+	if (flags & MSG_ZEROCOPY) // the kernel tells by the error queue what it is done with
+		conn_stay(c, fd, REASON_OPTION);
 	while (conn_enter(c, fd)) {
 		*r = stream_send(c, fd, iov, n, flags);
 		if (*r >= 0)
@@ -135,6 +137,25 @@ EXPORT ssize_t readv(int fd, const struct iovec *iov, int n)
 	return received(c, real.readv(fd, iov, n), 0);
 }
 
+// tell_left writes the message that TCP_INQ asks for, as the kernel does: how much is left to
+// read, the end being one more, so that programs read until they have it. So is a reset here; the
+// kernel says 0 if that is all.
+static void tell_left(struct conn *c, int fd, struct msghdr *h)
+{
+	enum { INQ = 36 };
+	struct { struct cmsghdr head; int left; } m = {{CMSG_LEN(sizeof m.left), IPPROTO_TCP, INQ}, stream_unread(c, fd)};
+	if (!m.left && c->rx_hint)
+		stream_probe(c, fd);
+	m.left += c->dead || c->rx_fin || c->rx_eof || (c->peer && atomic_load((_Atomic uint64_t *)(uintptr_t)&c->peer->shut));
+	size_t room = h->msg_control ? h->msg_controllen : 0;
+	if (room < m.head.cmsg_len) {
+		m.head.cmsg_len = room < sizeof m.head ? 0 : room;
+		h->msg_flags |= MSG_CTRUNC;
+	}
+	memcpy(h->msg_control ? h->msg_control : &m, &m, m.head.cmsg_len);
+	h->msg_controllen = room < sizeof m.head ? 0 : room < CMSG_SPACE(sizeof m.left) ? room : CMSG_SPACE(sizeof m.left);
+}
+
 EXPORT ssize_t recvmsg(int fd, struct msghdr *h, int flags)
 {
 	HOOK();
@@ -149,8 +170,11 @@ EXPORT ssize_t recvmsg(int fd, struct msghdr *h, int flags)
 	if (lane_recv(c, fd, h->msg_iov, (int)h->msg_iovlen, flags, &r)) {
 		if (r >= 0) {
 			h->msg_namelen = 0;
-			h->msg_controllen = 0;
 			h->msg_flags = 0;
+			if (c->inq)
+				tell_left(c, fd, h);
+			else
+				h->msg_controllen = 0;
 		}
 		return done(c, r);
 	}

@@ -31,7 +31,6 @@ static bool unlaned(int level, int option)
 	switch (level) {
 	case SOL_SOCKET:
 		switch (option) {
-		case SO_ZEROCOPY: // its completions come by the error queue
 		case SO_TIMESTAMP:
 		case SO_TIMESTAMPNS:
 		case SO_TIMESTAMPING:
@@ -61,10 +60,8 @@ static bool unlaned(int level, int option)
 		case AO_DEL_KEY:
 		case AO_INFO:
 		case AO_REPAIR:
-		case TCP_FASTOPEN:
-		case TCP_FASTOPEN_CONNECT:
+		case TCP_FASTOPEN_CONNECT: // TCP_FASTOPEN is for who listens, and says nothing of those who connect
 		case ZEROCOPY_RECEIVE_OPTION:
-		case INQ:
 		case TX_DELAY:
 			return true;
 		}
@@ -90,8 +87,8 @@ static bool to_kernel(struct conn *c, int fd)
 EXPORT int setsockopt(int fd, int level, int option, const void *value, socklen_t n)
 {
 	HOOK();
-	bool leaves = unlaned(level, option);
-	struct conn *c = leaves || level == SOL_SOCKET ? conn_get(fd) : NULL;
+	bool leaves = unlaned(level, option), inq = level == IPPROTO_TCP && option == INQ;
+	struct conn *c = leaves || inq || level == SOL_SOCKET ? conn_get(fd) : NULL;
 	if (!c)
 		return real.setsockopt(fd, level, option, value, n);
 	int r = -1;
@@ -100,6 +97,8 @@ EXPORT int setsockopt(int fd, int level, int option, const void *value, socklen_
 	else
 		r = real.setsockopt(fd, level, option, value, n);
 	int saved = errno;
+	if (r == 0 && inq)
+		c->inq = *(const int *)value != 0;
 	if (r == 0 && level == SOL_SOCKET && c->named) // who is named later has all read then
 		conn_options(c, fd, option);
 	conn_put(c);

@@ -18,7 +18,7 @@
 static const struct word message_flags[] = {
 	{"peek", MSG_PEEK}, {"waitall", MSG_WAITALL}, {"dontwait", MSG_DONTWAIT},
 	{"nosignal", MSG_NOSIGNAL}, {"trunc", MSG_TRUNC}, {"oob", MSG_OOB}, {"more", MSG_MORE},
-	{"ctrunc", MSG_CTRUNC}, {"waitforone", MSG_WAITFORONE}, {NULL, 0},
+	{"ctrunc", MSG_CTRUNC}, {"waitforone", MSG_WAITFORONE}, {"zerocopy", MSG_ZEROCOPY}, {"errqueue", MSG_ERRQUEUE}, {NULL, 0},
 };
 
 unsigned char *filled(unsigned id, uint64_t from, size_t n)
@@ -198,16 +198,17 @@ static void c_read(struct call *c) // read|recv|recvfrom H N [FLAGS]
 	free(p);
 }
 
-static void c_readv(struct call *c) // readv|recvmsg|recvmmsg H N,N,... [FLAGS]
+static void c_readv(struct call *c) // readv|recvmsg|recvmmsg H N,N,... [FLAGS [SPACE]], for control messages
 {
 	struct iovec v[8];
 	unsigned char *buffer;
 	size_t total;
 	int n = vector(arg(c, 2), &buffer, v, 8, &total), fd = fd_of(c, 1);
 	int flags = (int)mask(arg(c, 3), message_flags);
-	char name[64], control[64];
-	struct mmsghdr m = {.msg_hdr = {.msg_iov = v, .msg_iovlen = (size_t)n, .msg_name = name,
-		.msg_namelen = sizeof name, .msg_control = control, .msg_controllen = sizeof control}};
+	char name[64];
+	struct { struct cmsghdr head; int left; char more[40]; } control = {0};
+	struct mmsghdr m = {.msg_hdr = {.msg_iov = v, .msg_iovlen = (size_t)n, .msg_name = name, .msg_namelen = sizeof name,
+		.msg_control = &control, .msg_controllen = c->argc > 4 ? (size_t)number(c, 4) : sizeof control}};
 	long r;
 	if (strcmp(c->argv[0], "readv") == 0)
 		result(c, r = readv(fd, v, n));
@@ -222,6 +223,8 @@ static void c_readv(struct call *c) // readv|recvmsg|recvmmsg H N,N,... [FLAGS]
 		if (r >= 0) {
 			say(c, " namelen=%u controllen=%zu flags=", m.msg_hdr.msg_namelen, m.msg_hdr.msg_controllen);
 			say_mask(c, m.msg_hdr.msg_flags & ~MSG_CMSG_CLOEXEC, message_flags);
+			if (m.msg_hdr.msg_controllen > 0)
+				say(c, " cmsg=%zu,%d,%d,%d", control.head.cmsg_len, control.head.cmsg_level, control.head.cmsg_type, control.left);
 		}
 	}
 	say_bytes(c, buffer, r);

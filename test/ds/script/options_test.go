@@ -17,16 +17,17 @@ import (
 // Options that lanes do not do, with a value: they keep a connection on TCP. The
 // names are those of ccode/sockets.c.
 var unlaned = map[string]string{
-	"zerocopy": "1", "timestamp": "1", "timestampns": "1", "timestamping": "24", "pacing": "100000000",
+	"timestamp": "1", "timestampns": "1", "timestamping": "24", "pacing": "100000000",
 	"filter": "1", "oobinline": "1", "peekoff": "0", "ulp": "tls", "fastopenconnect": "1",
-	"inq": "1", "recverr": "1", "repair": "0",
+	"recverr": "1", "repair": "0",
 }
 
 // Options that are done on lanes, or ignored, or the kernel's own business.
 var laned = map[string]string{
 	"nodelay": "1", "cork": "0", "rcvlowat": "1", "keepalive": "1", "rcvbuf": "100000", "sndbuf": "100000",
 	"linger": "-1", "rcvtimeo": "5000", "sndtimeo": "5000", "priority": "1", "quickack": "1", "usertimeout": "5000",
-	"notsentlowat": "100000", "tos": "16",
+	"notsentlowat": "100000", "tos": "16", "inq": "1",
+	"zerocopy": "1",
 }
 
 // OPT-1: set before a connection is busy, and while it is on a lane.
@@ -67,10 +68,16 @@ func TestOptionsOnLanes(t *testing.T) {
 // What a listener has, those that it accepts inherit.
 func TestOptionsOfListeners(t *testing.T) {
 	library := ds.Library(t)
-	text := "script x\nb l=listen 4\nb set l fastopen 5\na c=socket 4\na connect c 4 $port\nb d=accept l\nwarm\n"
-	stage := script.Stage{Player: player(t), Env: ds.Preload(library, ds.Fabric(t))}
-	if s := outcome(t, stage, parse(t, text))[script.B]; s.State != status.TCP || s.Reason.String() != "option" {
-		t.Errorf("%v, reason %q: want TCP, option", s.State, s.Reason)
+	for _, v := range []struct {
+		option string
+		state  status.State
+		reason string
+	}{{"oobinline 1", status.TCP, "option"}, {"fastopen 5", status.Lane, "none"}, {"inq 1", status.Lane, "none"}} {
+		text := "script x\nb l=listen 4\nb set l " + v.option + "\na c=socket 4\na connect c 4 $port\nb d=accept l\nwarm\n"
+		stage := script.Stage{Player: player(t), Env: ds.Preload(library, ds.Fabric(t))}
+		if s := outcome(t, stage, parse(t, text))[script.B]; s.State != v.state || s.Reason.String() != v.reason {
+			t.Errorf("%s: %v, reason %q: want %v, %s", v.option, s.State, s.Reason, v.state, v.reason)
+		}
 	}
 }
 
@@ -101,7 +108,7 @@ func TestOptionsAreDocumented(t *testing.T) {
 			continue
 		}
 		_, stays := unlaned[option]
-		if falls := strings.Contains(line, "falls back"); falls != stays && option != "fastopen" {
+		if falls := strings.Contains(line, "falls back"); falls != stays {
 			t.Errorf("%s: the test says that it falls back: %v, the table: %s", constant, stays, line)
 		}
 	}
