@@ -1,21 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Exported: ways past the other hooks. syscall(2) with the number of a call that
-// we hook becomes that call. An io_uring reads and writes sockets without any call
-// of the process, so a process that sets one up keeps TCP from then on, and what is
-// on lanes goes back. Programs with system calls of their own (Go, static ones)
-// never meet this library; an instruction of their own in others is left to the
-// count of bytes before a lane is used and to the tripwire after.
-//
-// One ring moves no bytes: since version 1.49 libuv (node) changes members of its epoll
-// sets by one, many by one system call, which no hook sees either. It does without where
-// it gets none, as in many containers, so it gets none with us: EPERM, as where
-// kernel.io_uring_disabled is set. What it may have a ring for besides, files, it wants
-// polled by the kernel, and only when UV_USE_IO_URING says so.
+// we hook becomes that call; hook_uring.c has what concerns an io_uring. Programs with
+// system calls of their own (Go, static ones) never meet this library; an instruction of
+// their own in others is left to the count of bytes before a lane is used and to the
+// tripwire after.
 #include "hook.h"
 
-#include <dlfcn.h>
-#include <linux/io_uring.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/sendfile.h>
@@ -24,82 +15,7 @@
 #include "config.h"
 #include "conn.h"
 #include "files.h"
-
-static void leave_for_uring(void)
-{
-	if (!config.off)
-		process_leave(REASON_URING);
-}
-
-// liburing makes its system calls itself; these are its ways to a ring. In a static
-// program there is none.
-#ifdef EXTDS_STATIC
-#define NEXT(name) NULL
-#else
-#define NEXT(name) dlsym(RTLD_NEXT, name)
-#endif
-#define URING(name, params, args) \
-	EXPORT int name params \
-	{ \
-		static int(*next) params; \
-		HOOK(); \
-		if (!next) \
-			next = (int(*) params)NEXT(#name); \
-		if (!next) { \
-			errno = ENOSYS; \
-			return -ENOSYS; \
-		} \
-		leave_for_uring(); \
-		return next args; \
-	}
-struct io_uring;
-int io_uring_queue_init(unsigned entries, struct io_uring *ring, unsigned flags);
-int io_uring_queue_init_params(unsigned entries, struct io_uring *ring, struct io_uring_params *p);
-int io_uring_queue_init_mem(unsigned entries, struct io_uring *ring, struct io_uring_params *p, void *at, size_t n);
-int io_uring_queue_mmap(int fd, struct io_uring_params *p, struct io_uring *ring);
-int io_uring_setup(unsigned entries, struct io_uring_params *p);
-URING(io_uring_queue_init, (unsigned entries, struct io_uring *ring, unsigned flags), (entries, ring, flags))
-URING(io_uring_queue_init_params, (unsigned entries, struct io_uring *ring, struct io_uring_params *p), (entries, ring, p))
-URING(io_uring_queue_init_mem, (unsigned entries, struct io_uring *ring, struct io_uring_params *p, void *at, size_t n), (entries, ring, p, at, n))
-URING(io_uring_queue_mmap, (int fd, struct io_uring_params *p, struct io_uring *ring), (fd, p, ring))
-URING(io_uring_setup, (unsigned entries, struct io_uring_params *p), (entries, p))
-
-#ifndef EXTDS_STATIC
-// has_libuv says whether the functions of libuv that a handle gives are in the object that
-// starts at an address.
-static bool has_libuv(void *handle, const void *base)
-{
-	Dl_info found;
-	void *loop = dlsym(handle, "uv_loop_init");
-	if (!loop)
-		dlerror(); // it was not the program that asked
-	return loop && dladdr(loop, &found) && found.dli_fbase == base;
-}
-
-// for_epoll: a ring with these parameters is libuv's for its epoll sets, since the caller
-// is libuv. That may be part of the program, or of what was loaded by dlopen for itself.
-static bool for_epoll(const struct io_uring_params *p, const void *caller)
-{
-	Dl_info at;
-	if (p->flags & IORING_SETUP_SQPOLL || !dladdr(caller, &at))
-		return false;
-	if (has_libuv(RTLD_DEFAULT, at.dli_fbase))
-		return true;
-	void *object = dlopen(at.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
-	bool is = object && has_libuv(object, at.dli_fbase);
-	if (object)
-		dlclose(object);
-	else
-		dlerror();
-	return is;
-}
-#else // a static program keeps TCP then: nothing says who calls
-static bool for_epoll(const struct io_uring_params *p, const void *caller)
-{
-	(void)p, (void)caller;
-	return false;
-}
-#endif
+#include "uring.h"
 
 // preadv2 and pwritev2 with offset -1 are readv and writev with flags.
 EXPORT ssize_t preadv2(int fd, const struct iovec *iov, int n, off_t at, int flags)
@@ -127,7 +43,8 @@ static bool by_hook(long n, const long a[6], long *r)
 #define P(i) ((void *)a[i])
 	switch (n) {
 	case SYS_io_uring_setup:
-		leave_for_uring();
+	case SYS_io_uring_enter:
+		uring_leave();
 		return false;
 	case SYS_socket:
 		*r = socket((int)a[0], (int)a[1], (int)a[2]);
@@ -284,7 +201,7 @@ long extds_syscall(PARAMETERS)
 {
 	long args[6] = {a, b, c, d, e, f}, r;
 	HOOK();
-	if (n == SYS_io_uring_setup && !config.off && b && for_epoll((const struct io_uring_params *)b, __builtin_return_address(0))) {
+	if (n == SYS_io_uring_setup && !config.off && b && uring_for_epoll((const struct io_uring_params *)b, __builtin_return_address(0))) {
 		errno = EPERM;
 		return -1;
 	}

@@ -11,7 +11,7 @@ import (
 	"exnet/test/debroot"
 )
 
-// MariaDB, with a thread for each connection.
+// MariaDB, with a thread for each connection, and an io_uring for its files.
 func TestMariaDB(t *testing.T) {
 	if testing.Short() {
 		t.Skip("left to make test-all")
@@ -34,7 +34,7 @@ func TestMariaDB(t *testing.T) {
 			s.Fatalf("mariadb-install-db: %v\n%s", err, out)
 		}
 		s.serve(port, "mariadbd", "--no-defaults", "--datadir="+data, "--socket="+socket, "--pid-file="+socket+".pid", "--bind-address=127.0.0.1", "--port="+strconv.Itoa(port),
-			"--innodb-flush-log-at-trx-commit=0", "--skip-log-bin", "--innodb-use-native-aio=0")
+			"--innodb-flush-log-at-trx-commit=0", "--skip-log-bin")
 		client := func(input []byte, args ...string) []byte {
 			return s.run(input, "mariadb", append([]string{"--no-defaults", "-h", "127.0.0.1", "-P", strconv.Itoa(port), "-u", "root", "-N"}, args...)...)
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"exnet/test/debroot"
@@ -63,23 +64,58 @@ func TestFetching(t *testing.T) {
 	}})
 }
 
+// uring builds a program that uses liburing.
+func uring(t *testing.T, root *debroot.Root, name string) (program string) {
+	t.Helper()
+	program = filepath.Join(t.TempDir(), name)
+	if out, err := root.Command(t.Context(), "gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-o", program, testdata(t, name+".c"), "-luring").CombinedOutput(); err != nil {
+		t.Fatalf("gcc: %v\n%s", err, out)
+	}
+	return program
+}
+
 // A server that does everything by an io_uring stays on TCP.
 func TestURing(t *testing.T) {
 	if testing.Short() {
 		t.Skip("left to make test-all")
 	}
-	root := debroot.Need(t, "liburing-dev", "gcc", "libc6-dev", "perl")
-	program := filepath.Join(t.TempDir(), "uring")
-	if out, err := root.Command(t.Context(), "gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-o", program, testdata(t, "uring.c"), "-luring").CombinedOutput(); err != nil {
-		t.Fatalf("gcc: %v\n%s", err, out)
-	}
+	root := debroot.Need(t, "liburing-dev", "gcc", "libc6-dev", "ruby")
+	program := uring(t, root, "uring")
 	compare(t, scenario{root: root, play: func(s *stage) string {
 		port := freePort()
 		s.serve(port, program, fmt.Sprint(port))
-		out := string(s.run(nil, "perl", testdata(t, "echo.pl"), "talk", fmt.Sprint(port), "60"))
+		out := string(s.run(nil, "ruby", testdata(t, "echo.rb"), "talk", fmt.Sprint(port), "60"))
 		if lane, all := s.watch.bytes(); lane > 0 {
 			s.Errorf("%d of %d bytes by lanes, want none", lane, all)
 		}
 		return out
 	}})
+}
+
+// One that has an io_uring for its files does not; and goes back to TCP when it uses it for
+// a connection.
+func TestURingForFiles(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
+	root := debroot.Need(t, "liburing-dev", "gcc", "libc6-dev", "ruby")
+	program := uring(t, root, "fileuring")
+	for name, rounds := range map[string]int{"files": 1 << 30, "then sockets": 50} {
+		t.Run(name, func(t *testing.T) {
+			compare(t, scenario{root: root, lanes: name == "files", play: func(s *stage) string {
+				port := freePort()
+				file := s.write("file", strings.Repeat("0123456789abcdefghijklmnopqrstuvwxyz", 300))
+				s.serve(port, program, fmt.Sprint(port), file, fmt.Sprint(rounds))
+				out := string(s.run(nil, "ruby", testdata(t, "echo.rb"), "talk", fmt.Sprint(port), "60"))
+				both := len(s.server) > 0 && len(s.client) > 0
+				if lane, all := s.watch.bytes(); both && lane == 0 {
+					s.Errorf("%d of %d bytes by lanes, want some", lane, all)
+				}
+				if name != "files" && both && !strings.Contains(s.watch.reasons(), "(io_uring)") {
+					s.Errorf("no connection is back on TCP for the ring:\n%s", s.watch.reasons())
+				}
+				return out
+			}})
+		})
+	}
 }
