@@ -41,7 +41,6 @@ static bool unlaned(int level, int option)
 		case TXTIME:
 		case SO_ATTACH_FILTER:
 		case SO_ATTACH_BPF:
-		case SO_OOBINLINE:
 		case SO_PEEK_OFF:
 			return true;
 		}

@@ -18,7 +18,7 @@ import (
 // names are those of ccode/sockets.c.
 var unlaned = map[string]string{
 	"timestamp": "1", "timestampns": "1", "timestamping": "24", "pacing": "100000000",
-	"filter": "1", "oobinline": "1", "peekoff": "0", "ulp": "tls", "fastopenconnect": "1",
+	"filter": "1", "peekoff": "0", "ulp": "tls", "fastopenconnect": "1",
 	"recverr": "1", "repair": "0",
 }
 
@@ -27,7 +27,7 @@ var laned = map[string]string{
 	"nodelay": "1", "cork": "0", "rcvlowat": "1", "keepalive": "1", "rcvbuf": "100000", "sndbuf": "100000",
 	"linger": "-1", "rcvtimeo": "5000", "sndtimeo": "5000", "priority": "1", "quickack": "1", "usertimeout": "5000",
 	"notsentlowat": "100000", "tos": "16", "inq": "1",
-	"zerocopy": "1",
+	"zerocopy": "1", "oobinline": "1",
 }
 
 // OPT-1: set before a connection is busy, and while it is on a lane.
@@ -72,7 +72,7 @@ func TestOptionsOfListeners(t *testing.T) {
 		option string
 		state  status.State
 		reason string
-	}{{"oobinline 1", status.TCP, "option"}, {"fastopen 5", status.Lane, "none"}, {"inq 1", status.Lane, "none"}} {
+	}{{"peekoff 0", status.TCP, "option"}, {"fastopen 5", status.Lane, "none"}, {"inq 1", status.Lane, "none"}} {
 		text := "script x\nb l=listen 4\nb set l " + v.option + "\na c=socket 4\na connect c 4 $port\nb d=accept l\nwarm\n"
 		stage := script.Stage{Player: player(t), Env: ds.Preload(library, ds.Fabric(t))}
 		if s := outcome(t, stage, parse(t, text))[script.B]; s.State != v.state || s.Reason.String() != v.reason {
