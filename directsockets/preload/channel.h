@@ -83,7 +83,7 @@ void channel_kick(struct channel *ch);
 // costs us time: the channel ends.
 void channel_rung(struct channel *ch);
 
-// channel_brought: bytes or room came by a lane.
+// channel_brought: bytes or room came by a lane, or we rang ourselves.
 static inline void channel_brought(struct channel *ch)
 {
 	if (atomic_load_explicit(&ch->rings, memory_order_relaxed))

@@ -57,6 +57,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 
+#include "channel.h"
 #include "files.h"
 
 int doorbell_make(void) { return files_keep(eventfd(1, EFD_NONBLOCK | EFD_CLOEXEC)); }
@@ -186,4 +187,8 @@ void doorbell_rouse(struct conn *c, bool all)
 	}
 }
 
-void doorbell_wake(struct channel *ch, int w) { ring(ch->ring_own[w]); }
+void doorbell_wake(struct channel *ch, int w)
+{
+	channel_brought(ch); // it looks like a ring of the peer's
+	ring(ch->ring_own[w]);
+}

@@ -283,7 +283,7 @@ bool lane_post(struct lane_tx *t, enum lane_tag tag, uint64_t a, uint64_t b);
 bool lane_writable(struct lane_tx *t);
 
 // lane_credit counts what the reader has given, as last checked. It is no more than was posted.
-static inline uint64_t lane_credit(const struct lane_tx *t) { return t->slots_taken + t->window_taken; }
+static inline uint64_t lane_credit(const struct lane_tx *t) { return t->slots_taken + t->window_taken + t->advert.taken; }
 
 // lane_joined: the reader has taken the last TAG_SWITCH.
 bool lane_joined(struct lane_tx *t);

@@ -182,6 +182,8 @@ ssize_t tx_put(struct conn *c, int fd, struct cursor *cur, int flags, struct zco
 	// What was taken of the call's advert, up to now or to its withdrawal by tx_turn,
 	// comes before anything else of it.
 	size_t taken = z ? zcopy_count(cur, z) : 0;
+	if (taken > 0)
+		channel_brought(c->channel);
 	if (taken > 0 || (z && z->c))
 		return taken ? (ssize_t)taken : -EAGAIN;
 	if (c->tx_shut || c->tx_mode == MODE_TCP) {

@@ -142,6 +142,7 @@ bool zcopy_withdraw(struct conn *c)
 {
 	if (!lane_advert_out(&c->tx))
 		return true;
+	bool first = atomic_load_explicit(&c->own->zcopy_withdrawn, memory_order_relaxed) != c->tx.advert.number;
 	atomic_store_explicit(&c->own->zcopy_withdrawn, c->tx.advert.number, memory_order_relaxed);
 	atomic_thread_fence(memory_order_seq_cst); // (3)
 	bool gone = load_acquire(&c->peer->closed) || atomic_load(&c->channel->live) != 1;
@@ -150,7 +151,7 @@ bool zcopy_withdraw(struct conn *c)
 		lane_advert_end(&c->tx);
 		conn_stir(c);
 	}
-	if (!mine || mine->c != c) { // its writer sleeps; it goes on withdrawing what is not over
+	if (first && (!mine || mine->c != c)) { // its writer sleeps; it goes on withdrawing what is not over
 		uint64_t mask = atomic_load(&c->own->tx_waiters);
 		for (int w = 0; w < LANE_WAITERS; w++)
 			if (mask >> w & 1)

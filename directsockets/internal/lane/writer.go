@@ -274,7 +274,9 @@ func (w *Writer) Writable() bool {
 
 // Credit counts what the reader has given, whatever it is worth. An honest one gives no more
 // than was posted, of which Writable tells.
-func (w *Writer) Credit() uint64 { return w.peer.slotsTaken.Load() + w.peer.windowTaken.Load() }
+func (w *Writer) Credit() uint64 {
+	return w.peer.slotsTaken.Load() + w.peer.windowTaken.Load() + w.peer.zcopyTaken.Load()
+}
 
 // Joined says that the reader has taken the last Switch.
 func (w *Writer) Joined() bool {
