@@ -26,7 +26,7 @@ type event struct {
 
 // How many tests a run plays a second time, of some 3,500 and of 17,000: each more is
 // no accident.
-const mostAgain, mostAgainLong = 3, 8
+const mostAgain, mostAgainLong = 5, 10
 
 // goTest runs go test and reports its tests one by one. A test that fails is
 // run again when nothing else is: what passes then is called unsteady, and named

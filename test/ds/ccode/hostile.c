@@ -49,11 +49,12 @@
 enum {
 	patience = 20,      // seconds without progress are a hang
 	honest_rounds = 1500,
-	greeting = 60,      // ping-pongs that let the library upgrade
+	greeting = 60,      // ping-pongs that let the library upgrade, and more where
+	longer = 5,         // one that is not upgraded by then is of no use
 	chunk = 400,        // bytes of each
 	hostile_ms = 60,    // that a hostile client lives at most
 	hostile_least = 40, // clients, however soon the honest one is through
-	ring_s = 5,         // that a client rings, and
+	ring_s = 20,        // that a client rings, and
 	ring_tries = 8,     // how many may do so in vain,
 	still_heard = 4,    // with this exit status
 };
@@ -103,6 +104,8 @@ static int dial(void)
 		fail("connect: %s", strerrorname_np(errno));
 	return fd;
 }
+
+static int greetings(char kind) { return kind == 'r' || kind == 'e' ? longer * greeting : greeting; }
 
 // The honest conversation: a block of a random size and its echo.
 static size_t block(uint64_t round, uint8_t *p)
@@ -235,7 +238,7 @@ static void be_hostile_client(char kind, uint64_t number)
 	int fd = dial();
 	if (!whole(fd, &kind, 1, true))
 		return;
-	for (int i = 0; i < greeting; i++)
+	for (int i = 0; i < greetings(kind); i++)
 		if (!whole(fd, b, chunk, true) || !whole(fd, b, chunk, false))
 			return;
 	find_areas();
@@ -274,7 +277,7 @@ static void *serve(void *arg)
 				fail("victim: honest round %lu: %s", round, strerrorname_np(errno));
 		}
 	} else {
-		for (int i = 0; i < greeting; i++)
+		for (int i = 0; i < greetings(kind); i++)
 			if (!whole(fd, b, chunk, false) || !whole(fd, b, chunk, true))
 				break;
 		if (kind == 'e') { // it is to sleep in epoll_wait
