@@ -143,10 +143,12 @@ EXPORT ssize_t readv(int fd, const struct iovec *iov, int n)
 static void tell_left(struct conn *c, int fd, struct msghdr *h)
 {
 	enum { INQ = 36 };
+	int saved = errno;
 	struct { struct cmsghdr head; int left; } m = {{CMSG_LEN(sizeof m.left), IPPROTO_TCP, INQ}, stream_unread(c, fd)};
 	if (!m.left && c->rx_hint)
 		stream_probe(c, fd);
 	m.left += c->dead || c->rx_fin || c->rx_eof || (c->peer && atomic_load((_Atomic uint64_t *)(uintptr_t)&c->peer->shut));
+	errno = saved;
 	size_t room = h->msg_control ? h->msg_controllen : 0;
 	if (room < m.head.cmsg_len) {
 		m.head.cmsg_len = room < sizeof m.head ? 0 : room;

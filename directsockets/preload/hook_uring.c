@@ -169,7 +169,8 @@ URING(io_uring_queue_init_params, (unsigned entries, RING, struct io_uring_param
 URING(io_uring_queue_init_mem, (unsigned entries, RING, struct io_uring_params *p, void *at, size_t n), (entries, ring, p, at, n), if (unseen(p->flags)) uring_leave())
 URING(io_uring_queue_mmap, (int fd, struct io_uring_params *p, RING), (fd, p, ring), if (unseen(p->flags)) uring_leave())
 URING(io_uring_setup, (unsigned entries, struct io_uring_params *p), (entries, p), uring_leave())
-URING(io_uring_enter, (unsigned fd, unsigned submit, unsigned least, unsigned flags, sigset_t *mask), (fd, submit, least, flags, mask), if (submit) uring_leave())
+// Others have a function of this name with one parameter more: it is passed on.
+URING(io_uring_enter, (unsigned fd, unsigned submit, unsigned least, unsigned flags, void *arg, size_t n), (fd, submit, least, flags, arg, n), if (submit) uring_leave())
 URING(io_uring_enter2, (unsigned fd, unsigned submit, unsigned least, unsigned flags, void *arg, size_t n), (fd, submit, least, flags, arg, n), if (submit) uring_leave())
 
 URING(io_uring_submit, (RING), (ring), look(ring))
