@@ -34,6 +34,7 @@ const mostAgain, mostAgainLong = 5, 10
 func (s *suite) goTest(ctx context.Context, name string, flags []string, packages ...string) {
 	s.heading(name)
 	first, err := s.play(ctx, append(flags, packages...))
+	s.until = time.Time{} // what is played again is played whole
 	if err != nil && len(first.suspects) == 0 {
 		s.fail(name, err.Error())
 	}

@@ -11,7 +11,8 @@
 // fuzzing takes minutes, and each benchmark runs once to see that it can.
 //
 // All of it is stopped after a quarter of an hour, with -long after
-// three. A test that cannot be short asks testing.Short.
+// three; tests of many seeds and programs leave out the rest of them before, which is
+// listed. A test that cannot be short asks testing.Short.
 //
 // At the end no file of the checkout may have changed and no process may be
 // left. Then follow what was not run and why, what failed, and as the last line
@@ -34,6 +35,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -45,6 +47,16 @@ const (
 	shortLimit, shortPackageLimit = 15 * time.Minute, 10 * time.Minute
 	longLimit, longPackageLimit   = 45 * time.Minute, 35 * time.Minute
 )
+
+// On a slow machine, tests of many seeds and programs leave out the rest of them when
+// they have run until so long before the limit (test/ds.Hurry).
+const (
+	shortReserve, longReserve = 5 * time.Minute, 10 * time.Minute
+	untilVariable             = "EXN_TESTS_UNTIL"
+)
+
+// endVariable has the second, since 1970, at which whoever calls wants the end.
+const endVariable = "EXN_SUITE_END"
 
 var errTooLong = errors.New("the time is over; what takes long belongs behind testing.Short")
 
@@ -65,6 +77,9 @@ func main() {
 	if *long {
 		limit = longLimit
 	}
+	if end, err := strconv.ParseInt(os.Getenv(endVariable), 10, 64); err == nil {
+		limit = min(limit, time.Until(time.Unix(end, 0)))
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errTooLong)
 	run := &suite{report: newReport(os.Stdout), long: *long, mark: newMark()}
@@ -82,6 +97,8 @@ type suite struct {
 	long  bool
 	mark  string // NAME=VALUE in the environment of its processes
 	again int    // how many tests were run a second time
+
+	until time.Time // when the tests that run have little time left, if they are to know
 }
 
 func (s *suite) all(ctx context.Context, lintOnly bool) {
@@ -125,6 +142,13 @@ func (s *suite) tests(ctx context.Context) {
 		return
 	}
 	raced := slices.DeleteFunc(strings.Fields(string(packages)), func(p string) bool { return strings.Contains(p, modelPackages) })
+	reserve := shortReserve
+	if s.long {
+		reserve = longReserve
+	}
+	if deadline, limited := ctx.Deadline(); limited {
+		s.until = deadline.Add(-reserve)
+	}
 	s.goTest(ctx, "tests with the race detector", append(s.testFlags(), "-race"), raced...)
 }
 

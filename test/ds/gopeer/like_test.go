@@ -77,6 +77,7 @@ func TestLikeTCP(t *testing.T) {
 	var lanes atomic.Int64
 	n := mixed(t, func(t *testing.T, s script.Script, golang []script.End) {
 		t.Parallel()
+		ds.Hurry(t)
 		stage := script.Stage{Player: player, PlayerOf: map[script.End]string{}, EnvOf: map[script.End][]string{}, Env: []string{role + "=play", noLinger}}
 		for _, end := range golang {
 			stage.PlayerOf[end] = self
@@ -121,7 +122,7 @@ func TestLikeTCP(t *testing.T) {
 	})
 	t.Cleanup(func() {
 		t.Logf("%d plays, %d ends on lanes when they were over", n, lanes.Load())
-		if int(lanes.Load()) < n/2 {
+		if int(lanes.Load()) < n/2 && !ds.Late() {
 			t.Error("too few lanes: this says little about them")
 		}
 	})

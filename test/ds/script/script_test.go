@@ -47,6 +47,7 @@ func byHand(t *testing.T, n int, f func(t *testing.T, s script.Script)) {
 			for _, s := range scripts {
 				t.Run(v.String()+"/"+strings.TrimSuffix(filepath.Base(file), ".script")+"/"+s.Name, func(t *testing.T) {
 					t.Parallel()
+					ds.Hurry(t)
 					f(t, s)
 				})
 			}
@@ -115,6 +116,7 @@ func generated(t *testing.T, switching bool, f func(t *testing.T, s script.Scrip
 		s := script.Generate(seed, 60, v)
 		t.Run(fmt.Sprintf("%s-%v", s.Name, v), func(t *testing.T) {
 			t.Parallel()
+			ds.Hurry(t)
 			f(t, s)
 		})
 	}

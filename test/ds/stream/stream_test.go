@@ -55,6 +55,7 @@ func each(t *testing.T, seeds iter.Seq[uint64], f func(t *testing.T, seed uint64
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
+			ds.Hurry(t)
 			f(t, seed)
 		})
 	}
@@ -97,6 +98,7 @@ func TestBrokenIsNoticed(t *testing.T) {
 	for _, promise := range []string{"flipped-bit", "lost-byte", "again-is-end", "end-is-reset", "peek-takes", "spurious", "no-half-close", "sendfile-offset"} {
 		t.Run(promise, func(t *testing.T) {
 			t.Parallel()
+			ds.Hurry(t)
 			// Three connections, 5 MB; further seeds, since on a machine with much else to
 			// do a reader may always find bytes, whatever it was told.
 			const first, last = 10, 20
@@ -234,7 +236,7 @@ func TestHandsOver(t *testing.T) {
 	var times atomic.Int64
 	t.Cleanup(func() { // once all seeds are through
 		t.Logf("%d times", times.Load())
-		if times.Load() == 0 {
+		if times.Load() == 0 && !ds.Late() {
 			t.Error("nothing was handed over")
 		}
 	})
