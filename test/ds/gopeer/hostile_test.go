@@ -104,9 +104,12 @@ func suffer(c net.Conn) {
 		io.Copy(struct{ io.Writer }{c}, struct{ io.Reader }{c})
 		return
 	}
-	const greeting, chunk = 60, 400
+	greetings, chunk := int64(60), int64(400) // as hostile.c has them
+	if kind[0] == 'r' || kind[0] == 'e' {
+		greetings *= 5
+	}
 	b := make([]byte, 1<<16)
-	if _, err := io.CopyN(struct{ io.Writer }{c}, c, greeting*chunk); err != nil {
+	if _, err := io.CopyN(struct{ io.Writer }{c}, c, greetings*chunk); err != nil {
 		return
 	}
 	for {
