@@ -55,8 +55,12 @@ const (
 	untilVariable             = "EXN_TESTS_UNTIL"
 )
 
-// endVariable has the second, since 1970, at which whoever calls wants the end.
-const endVariable = "EXN_SUITE_END"
+// endVariable has the second, since 1970, at which whoever calls wants the end. Then a
+// machine of which others use half does not fail for the quarter of an hour.
+const (
+	endVariable = "EXN_SUITE_END"
+	slowLimit   = 25 * time.Minute
+)
 
 var errTooLong = errors.New("the time is over; what takes long belongs behind testing.Short")
 
@@ -73,16 +77,19 @@ func main() {
 		os.Exit(2)
 	}
 
-	limit := shortLimit
+	limit, reserve := shortLimit, shortReserve
 	if *long {
-		limit = longLimit
+		limit, reserve = longLimit, longReserve
 	}
+	hurry := limit - reserve
 	if end, err := strconv.ParseInt(os.Getenv(endVariable), 10, 64); err == nil {
-		limit = min(limit, time.Until(time.Unix(end, 0)))
+		left := time.Until(time.Unix(end, 0))
+		limit = min(max(limit, slowLimit), left)
+		hurry = min(hurry, left-reserve)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errTooLong)
-	run := &suite{report: newReport(os.Stdout), long: *long, mark: newMark()}
+	run := &suite{report: newReport(os.Stdout), long: *long, mark: newMark(), until: time.Now().Add(hurry)}
 	run.all(ctx, *lintOnly)
 	cancel()
 	stop()
@@ -98,7 +105,7 @@ type suite struct {
 	mark  string // NAME=VALUE in the environment of its processes
 	again int    // how many tests were run a second time
 
-	until time.Time // when the tests that run have little time left, if they are to know
+	until time.Time // when tests are to leave out the rest; zero: never
 }
 
 func (s *suite) all(ctx context.Context, lintOnly bool) {
@@ -142,13 +149,6 @@ func (s *suite) tests(ctx context.Context) {
 		return
 	}
 	raced := slices.DeleteFunc(strings.Fields(string(packages)), func(p string) bool { return strings.Contains(p, modelPackages) })
-	reserve := shortReserve
-	if s.long {
-		reserve = longReserve
-	}
-	if deadline, limited := ctx.Deadline(); limited {
-		s.until = deadline.Add(-reserve)
-	}
 	s.goTest(ctx, "tests with the race detector", append(s.testFlags(), "-race"), raced...)
 }
 

@@ -24,7 +24,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { ROUNDS = 300, PIECE = 40, PATIENCE = 1500, A_WHILE = 30, MOST = 1 << 20, CHUNK = 30000 }; // ms
+enum { ROUNDS = 300, PIECE = 40, PATIENCE = 15000, A_WHILE = 30, MOST = 1 << 20, CHUNK = 30000 }; // ms
 
 #define ET_BOTH (EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET)
 
