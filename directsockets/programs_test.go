@@ -169,19 +169,21 @@ func TestRPC(t *testing.T) {
 	}
 	client := rpc.NewClient(c)
 	defer client.Close()
-	var all sync.WaitGroup
-	for k := range 10 {
-		all.Go(func() {
-			for i := range 200 {
-				var sum int
-				if err := client.Call("Sum.Add", [2]int{k, i}, &sum); err != nil || sum != k+i {
-					t.Errorf("%d + %d = %d, %v", k, i, sum, err)
-					return
+	for try := 0; try < 20 && l.lane() == 0 && !t.Failed(); try++ { // on a busy machine the lane may be late
+		var all sync.WaitGroup
+		for k := range 10 {
+			all.Go(func() {
+				for i := range 200 {
+					var sum int
+					if err := client.Call("Sum.Add", [2]int{k, i}, &sum); err != nil || sum != k+i {
+						t.Errorf("%d + %d = %d, %v", k, i, sum, err)
+						return
+					}
 				}
-			}
-		})
+			})
+		}
+		all.Wait()
 	}
-	all.Wait()
 	if n := l.lane(); n == 0 {
 		t.Error("no byte by a lane")
 	}
