@@ -51,7 +51,7 @@ static bool lane_send(struct conn *c, int fd, const struct iovec *iov, int n, in
 			return true;
 	}
 	errno = saved;
-	if (flags & (MSG_OOB | MSG_ZEROCOPY | MSG_FASTOPEN))
+	if (flags & (MSG_OOB | MSG_FASTOPEN))
 		c->tx_off = true;
 	return false;
 }

@@ -284,7 +284,7 @@ ssize_t stream_send(struct conn *c, int fd, const struct iovec *iov, int n, int 
 	size_t done = 0;
 	if (cur.left == 0)
 		return 0;
-	if (flags & (MSG_OOB | MSG_ZEROCOPY | MSG_FASTOPEN) && !leave(c, fd, tx_left)) {
+	if (flags & (MSG_OOB | MSG_FASTOPEN) && !leave(c, fd, tx_left)) {
 		errno = EAGAIN;
 		return -1;
 	}

@@ -11,8 +11,10 @@
 // fuzzing takes minutes, and each benchmark runs once to see that it can.
 //
 // All of it is stopped after a quarter of an hour, with -long after
-// three; tests of many seeds and programs leave out the rest of them before, which is
-// listed. A test that cannot be short asks testing.Short.
+// three quarters; tests of many seeds and programs leave out the rest of them before,
+// which is listed. EXN_SUITE_END, the second since 1970 at which all must have ended, as
+// CI sets it, allows more where others use the machine. A test that cannot be short asks
+// testing.Short.
 //
 // At the end no file of the checkout may have changed and no process may be
 // left. Then follow what was not run and why, what failed, and as the last line
