@@ -6,23 +6,29 @@ import (
 	"testing"
 )
 
-// What a node said before it closed is read although it left messages unread,
-// which the kernel reports first.
-func TestLastWords(t *testing.T) {
+// pair returns both ends of a connection between nodes.
+func pair(t *testing.T) (a, b *net.UnixConn) {
+	t.Helper()
 	ln, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "s"), Net: "unixpacket"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer ln.Close()
-	a, err := net.DialUnix("unixpacket", nil, ln.Addr().(*net.UnixAddr))
-	if err != nil {
+	if a, err = net.DialUnix("unixpacket", nil, ln.Addr().(*net.UnixAddr)); err != nil {
 		t.Fatal(err)
 	}
-	defer a.Close()
-	b, err := ln.AcceptUnix()
-	if err != nil {
+	t.Cleanup(func() { a.Close() })
+	if b, err = ln.AcceptUnix(); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { b.Close() })
+	return a, b
+}
+
+// What a node said before it closed is read although it left messages unread,
+// which the kernel reports first.
+func TestLastWords(t *testing.T) {
+	a, b := pair(t)
 	if err := writeMessage(a, message{kind: msgRing}, -1); err != nil { // never read
 		t.Fatal(err)
 	}
@@ -35,5 +41,39 @@ func TestLastWords(t *testing.T) {
 	}
 	if m, _, err := readMessage(a); err == nil {
 		t.Errorf("got %+v after the end", m)
+	}
+}
+
+// A node that said so before it closed is not taken for crashed by who finds first that
+// it cannot be written to.
+func TestLastWordsAfterWriting(t *testing.T) {
+	a, b := pair(t)
+	if err := writeMessage(b, message{kind: msgBye}, -1); err != nil {
+		t.Fatal(err)
+	}
+	b.Close()
+	p := &peer{conn: a, more: make(chan struct{}, 1)}
+	p.send(message{kind: msgRing}, -1)
+	close(p.more)
+	p.write()
+	p.read()
+	if !p.bye {
+		t.Error("its farewell was not read")
+	}
+}
+
+// Who cannot be written to and says nothing is given up.
+func TestReadEndsWhenWritingFails(t *testing.T) {
+	a, b := pair(t)
+	if err := b.CloseRead(); err != nil {
+		t.Fatal(err)
+	}
+	p := &peer{conn: a, more: make(chan struct{}, 1)}
+	p.send(message{kind: msgRing}, -1)
+	close(p.more)
+	p.write()
+	p.read()
+	if p.bye {
+		t.Error("it said goodbye")
 	}
 }

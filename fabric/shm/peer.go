@@ -319,7 +319,7 @@ func (p *peer) write() {
 		p.sendMu.Unlock()
 		for _, o := range batch {
 			if writeMessage(p.conn, o.m, o.fd) != nil {
-				p.conn.Close() // read notices
+				p.conn.CloseRead() // read notices, when it has read what was said before: farewells
 			}
 			closeFD(o.fd)
 		}
