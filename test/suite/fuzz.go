@@ -19,8 +19,8 @@ const (
 )
 
 // share returns how long each of n targets runs when the machine runs as many
-// at once as it has CPUs. What comes after also needs some of the time left, and
-// tests that ran again may have used up what was for this.
+// at once as it has CPUs. Starting them needs some of the time left, and tests that ran
+// again may have used up what was for this.
 func share(n, cpus int, long bool, left time.Duration) time.Duration {
 	budget, most := shortFuzz, shortFuzzMost
 	if long {

@@ -34,7 +34,9 @@ const mostAgain, mostAgainLong = 5, 10
 func (s *suite) goTest(ctx context.Context, name string, flags []string, packages ...string) {
 	s.heading(name)
 	first, err := s.play(ctx, append(flags, packages...))
+	until := s.until
 	s.until = time.Time{} // what is played again is played whole
+	defer func() { s.until = until }()
 	if err != nil && len(first.suspects) == 0 {
 		s.fail(name, err.Error())
 	}

@@ -5,10 +5,11 @@
 // It runs gofmt, go vet and staticcheck; then all tests with the race detector but
 // those of models, which have one thread and take ten times as long with it; those
 // of allocations (named ...Alloc...) once more without it, because it
-// allocates; then every fuzz target found in the tree, a few seconds each. With
-// -lint it ends after the first three. With -long nothing is cached, tests run
-// without -short and in random order and keep their artifacts in bin/artifacts,
-// fuzzing takes minutes, and each benchmark runs once to see that it can.
+// allocates; those of EXT-DS with many seeds and programs; then every fuzz target found
+// in the tree, a few seconds each. With -lint it ends after the first three. With -long
+// nothing is cached, tests run without -short and in random order and keep their
+// artifacts in bin/artifacts, fuzzing takes minutes, and each benchmark runs once to see
+// that it can.
 //
 // All of it is stopped after a quarter of an hour, with -long after
 // three quarters; tests of many seeds and programs leave out the rest of them before,
@@ -51,7 +52,8 @@ const (
 )
 
 // On a slow machine, tests of many seeds and programs leave out the rest of them when
-// they have run until so long before the limit (test/ds.Hurry).
+// they have run until so long before the limit (test/ds.Hurry). They come after those that
+// cannot be made shorter, so that these have the time they need.
 const (
 	shortReserve, longReserve = 5 * time.Minute, 10 * time.Minute
 	untilVariable             = "EXN_TESTS_UNTIL"
@@ -113,10 +115,11 @@ type suite struct {
 func (s *suite) all(ctx context.Context, lintOnly bool) {
 	steps := []func(context.Context){s.lint}
 	if !lintOnly {
-		steps = append(steps, s.tests, s.models, s.allocations, s.fuzz)
-	}
-	if s.long {
-		steps = append(steps, s.benchmarks)
+		steps = append(steps, s.tests, s.models, s.allocations)
+		if s.long {
+			steps = append(steps, s.benchmarks)
+		}
+		steps = append(steps, s.elastic, s.fuzz)
 	}
 	before, statusErr := checkoutState(ctx)
 	for _, step := range steps {
@@ -142,7 +145,22 @@ func (s *suite) lint(ctx context.Context) {
 	s.check(ctx, "staticcheck", nil, "go", "tool", "staticcheck", "./...")
 }
 
+// tests runs all that other steps do not.
 func (s *suite) tests(ctx context.Context) {
+	s.race(ctx, "tests with the race detector", func(p string) bool {
+		return !strings.Contains(p, elasticPackages) && !strings.Contains(p, modelPackages)
+	})
+}
+
+// elasticPackages is in the paths of those that leave out seeds and programs when there
+// is little time.
+const elasticPackages = "/test/ds"
+
+func (s *suite) elastic(ctx context.Context) {
+	s.race(ctx, "seeds and programs, with the race detector", func(p string) bool { return strings.Contains(p, elasticPackages) })
+}
+
+func (s *suite) race(ctx context.Context, name string, which func(pkg string) bool) {
 	list := s.command(ctx, "go", "list", "-e", "./...")
 	list.Stderr = os.Stderr
 	packages, err := list.Output()
@@ -150,8 +168,8 @@ func (s *suite) tests(ctx context.Context) {
 		s.fail("listing packages", err.Error())
 		return
 	}
-	raced := slices.DeleteFunc(strings.Fields(string(packages)), func(p string) bool { return strings.Contains(p, modelPackages) })
-	s.goTest(ctx, "tests with the race detector", append(s.testFlags(), "-race"), raced...)
+	raced := slices.DeleteFunc(strings.Fields(string(packages)), func(p string) bool { return !which(p) })
+	s.goTest(ctx, name, append(s.testFlags(), "-race"), raced...)
 }
 
 // modelPackages is in the paths of those that explore models.
