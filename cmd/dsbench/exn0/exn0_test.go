@@ -126,9 +126,15 @@ func twoCPUs(t *testing.T) [2]int {
 func TestRun(t *testing.T) {
 	pretend(t, func() (*path.Path, error) { return path.Veth(1500) })
 	p := Plan{Runs: 1, Quick: true, CPUs: twoCPUs(t), Tests: []string{"tcp-bidir", "rtt-p50", "udp-gso", "first-packet"}}
-	r := &report.Report{}
-	if err := p.Run(t.Context(), r, nil); err != nil {
-		t.Fatal(err)
+	var r *report.Report
+	for range 5 {
+		r = &report.Report{}
+		if err := p.Run(t.Context(), r, nil); err != nil {
+			t.Fatal(err)
+		}
+		if !stoodStill(r) {
+			break
+		}
 	}
 	if len(r.Failures) > 0 || r.Partial {
 		t.Fatalf("failures: %+v", r.Failures)
@@ -141,6 +147,12 @@ func TestRun(t *testing.T) {
 			t.Errorf("%s: %v against %v", row.Test, row.Runs, row.ReferenceRuns)
 		}
 	}
+}
+
+// stoodStill says whether an end may have had no CPU for as long as a quick run counts.
+func stoodStill(r *report.Report) bool {
+	return slices.ContainsFunc(r.Failures, func(f report.Failure) bool { return strings.Contains(f.Error, "nothing arrived") }) ||
+		slices.ContainsFunc(r.Rows, func(row report.Row) bool { return row.Value <= 0 || *row.Reference <= 0 })
 }
 
 // A path whose daemon dies fails its load, says why, and stops no other.
