@@ -64,10 +64,15 @@ func (n *Node) Close() error {
 // nobody else is in it: for who attached to begin with and then failed.
 func (n *Node) Discard() error { return errors.Join(n.Close(), n.dir.discard()) }
 
-// finish lets the queue drain for a moment and then ends the connection.
+// farewell is how long a node that closes waits for a peer that does not read, to whom
+// it will have crashed then. Much less, and on a busy machine it would have for others, too.
+const farewell = time.Second
+
+// finish lets the queue drain and then ends the connection.
 func (p *peer) finish() {
-	p.conn.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
-	for end := time.Now().Add(100 * time.Millisecond); time.Now().Before(end); time.Sleep(100 * time.Microsecond) {
+	end := time.Now().Add(farewell)
+	p.conn.SetWriteDeadline(end)
+	for ; time.Now().Before(end); time.Sleep(100 * time.Microsecond) {
 		p.sendMu.Lock()
 		empty := len(p.queue) == 0 && !p.busy
 		p.sendMu.Unlock()
