@@ -215,9 +215,20 @@ func (t *tally) handle(e event) {
 	}
 }
 
-// failed says whether a test was not run to a good end. One whose name is another each
-// time was not run.
-func (t *tally) failed(name string) bool { return t.ended[name] != "pass" && t.ended[name] != "skip" }
+// failed says whether a test was not run to a good end, with its subtests. One whose name
+// is another each time was not run. Of a subtest named a/b go test knows no a.
+func (t *tally) failed(name string) bool {
+	ran := false
+	for test, how := range t.ended {
+		if within(test, name) {
+			if how == "fail" {
+				return true
+			}
+			ran = true
+		}
+	}
+	return !ran
+}
 
 // finish reports a package whose last event is e.
 func (t *tally) finish(p *packageRun, e event) {
@@ -241,6 +252,7 @@ func (t *tally) finish(p *packageRun, e event) {
 			into.failed = append(into.failed, verdict{full, p.story(name)})
 		default:
 			into.failed = append(into.failed, verdict{full + " (did not end)", p.story(name)})
+			t.ended[name] = "fail"
 			whole = true
 		}
 	}

@@ -166,7 +166,7 @@ func TestFailedOnesRunAgain(t *testing.T) {
 		"c/x_test.go": "package c\n" + head + "func TestBad(t *testing.T) { t.Error(\"each time\") }\n",
 		"d/x_test.go": "package d\n" + head + "func TestBoth(t *testing.T) {" + sub(`"x"`, passes("", "d1")) + sub(`"y"`, passes("", "d2")) + sub(`"z"`, "") + "}\n",
 		"e/x_test.go": "package e\nimport (\"fmt\"; \"os\"; \"testing\")\nfunc TestNamed(t *testing.T) {" + sub(`fmt.Sprint(os.Getpid())`, passes("", "e")) + "}\n",
-		"f/x_test.go": "package f\nimport (\"os\"; \"testing\")\nfunc TestSum(t *testing.T) { n := 0\n" + sub(`"x"`, "n++") + sub(`"y"`, "n++; "+passes("", "f")) + "if n < 2 { t.Error(\"too little\") } }\n",
+		"f/x_test.go": "package f\nimport (\"os\"; \"testing\")\nfunc TestSum(t *testing.T) { n := 0\n" + sub(`"x"`, "n++") + sub(`"y/z"`, "n++; "+passes("", "f")) + "if n < 2 { t.Error(\"too little\") } }\n",
 	})
 	s, out := newSuite()
 	s.again = -3 // more than else
@@ -177,7 +177,7 @@ func TestFailedOnesRunAgain(t *testing.T) {
 		}
 	}
 	wantNames(t, "failed", s.failed, []string{"m/c TestBad", "m/e TestNamed"})
-	wantNames(t, "unsteady", s.unsteady, []string{"m/a TestShaky/a|(y/z", "m/b TestCrash (did not end)", "m/d TestBoth/x", "m/d TestBoth/y", "m/f TestSum/y"})
+	wantNames(t, "unsteady", s.unsteady, []string{"m/a TestShaky/a|(y/z", "m/b TestCrash (did not end)", "m/d TestBoth/x", "m/d TestBoth/y", "m/f TestSum/y/z"})
 	const passed = 3 + 2 + 1 + 4 + 1 + 3 // in a, b, c, d, e (without its subtest) and f (x twice)
 	if s.passed != passed {
 		t.Errorf("%d passed, want %d", s.passed, passed)
