@@ -127,7 +127,7 @@ func TestLikeTCP(t *testing.T) {
 	})
 	t.Cleanup(func() {
 		t.Logf("%d plays of warm connections, %d ends of all on lanes when they were over", warm.Load(), lanes.Load())
-		if lanes.Load() < warm.Load()/2 {
+		if lanes.Load() < warm.Load()/2 && !ds.Late() {
 			t.Error("too few lanes: this says little about them")
 		}
 	})
