@@ -27,6 +27,7 @@
 
 #include "buffer.h"
 #include "config.h"
+#include "epset.h"
 #include "files.h"
 #include "rendezvous.h"
 
@@ -83,6 +84,8 @@ static void share(const posix_spawn_file_actions_t *a)
 static void survive(struct conn *c, int fd, bool first)
 {
 	expose(c, fd, first);
+	if (!conn_engaged(c))
+		epset_disengaged(c); // another process of the family may have taken it back: our sets have it still
 	if (c->procs > 1) {
 		process_disinherit(c, fd, first);
 		given[fd] = first ? 2 : 1;

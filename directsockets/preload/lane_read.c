@@ -66,6 +66,11 @@ bool lane_news(const struct lane_rx *r, uint64_t *slot, uint64_t *turns)
 	return news;
 }
 
+bool lane_turned(const struct lane_rx *r, uint64_t slot)
+{
+	return slot > r->slot && (status_at(r, slot - 1) >> 32 & 0x3f) == TAG_BACK;
+}
+
 // open_piece loads an RMA_INFO into the reader and checks it.
 static bool open_piece(struct lane_rx *r, const uint8_t *from)
 {

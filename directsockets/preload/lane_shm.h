@@ -338,6 +338,10 @@ HINT bool lane_plain(const struct lane_rx *r);
 // end of stream were among it, taken since or not; *turns counts what is neither.
 HINT bool lane_news(const struct lane_rx *r, uint64_t *slot, uint64_t *turns);
 
+// lane_turned: of the slots below that one, which lane_news went through, the last is not
+// taken and sends the stream back to TCP.
+bool lane_turned(const struct lane_rx *r, uint64_t slot);
+
 // lane_read takes stream bytes until the cursor ends or something else comes, such as an
 // advert, which it opens; *hostile is set when that is nonsense. Credit is given by lane_give.
 size_t lane_read(struct lane_rx *r, struct cursor *c, bool *hostile);

@@ -456,8 +456,8 @@ HINT uint32_t member_due(struct member *m, bool take)
 		return 0;
 	// What came concerns only who wants to read, as in the kernel.
 	bool fresh = lane_news(&c->rx, &at, &turns) && want & (EPOLLIN | EPOLLPRI);
-	// What TCP brings behind BACK is news before the lane has been read up to there.
-	fresh |= m->edge || (m->kernel && (c->rx_mode == MODE_TCP || member_tcp_here(m)));
+	// What TCP brings behind BACK, bytes or the end, is news before the lane has been read up to there.
+	fresh |= m->edge || (m->kernel && (c->rx_mode == MODE_TCP || lane_turned(&c->rx, at) || member_tcp_here(m)));
 	uint32_t starved = c->starved, r = stream_ready(c, m->fd, want);
 	bool room = r & EPOLLOUT && starved != m->starved;
 	// In LANE mode the kernel repeats what SHUTDOWN or ABORT said before.

@@ -104,6 +104,23 @@ func TestDeathWhileSwitching(t *testing.T) {
 	}
 }
 
+// A peer ends behind the bytes that it took back to TCP: that is an edge for who asked for
+// EPOLLIN alone, also while what came by the lane before is unread.
+func TestEndBehindTheLane(t *testing.T) {
+	library := ds.Library(t)
+	for name, text := range map[string]string{
+		"told":     "a write c 100\nb wait e 4000\nb wait e 0\na shutdown c wr\nb wait e 100\nb wait e 0\nb recv d 10 dontwait\nb recv d 100 dontwait\nb recv d 100 dontwait\n",
+		"a window": "a write c 16385\nb wait e 4000\na close c\nb wait e 100\nb wait e 0\nb recv d 10 dontwait\n",
+	} {
+		for i := range ds.Seeds(t, 20) {
+			t.Run(fmt.Sprintf("%s/%d", name, i), func(t *testing.T) {
+				t.Parallel()
+				likeTCP(t, parse(t, "script end\nopen\nwarm\nb e=epoll\nb ctl e add d in,et 5\n"+text), library, both, "EXN_DS_TEST_SWITCH=3")
+			})
+		}
+	}
+}
+
 // The comparisons above say nothing if no connection ever leaves TCP.
 func TestWarmConnectionsUpgrade(t *testing.T) {
 	library := ds.Library(t)
