@@ -513,7 +513,8 @@ void stream_close(struct conn *c, int fd)
 	bool unread = tcp > 0 || (c->rx_mode == MODE_LANE && (lane_look(&c->rx) != LOOK_NONE || c->rx.advert.left) && !c->rx_eof);
 	if (!c->dead && !unread && c->linger_s != 0 && !c->tx_shut)
 		tx_finish(c, fd, HOW_CLOSE);
-	if (!c->dead && (unread || c->linger_s == 0)) {
+	// Who is closed already, by both ends or a reset, resets nothing.
+	if (!c->dead && (unread || c->linger_s == 0) && conn_tcp_state(fd) != CLOSED) {
 		struct linger now = {1, 0};
 		lane_post(&c->tx, TAG_ABORT, 0, 0);
 		real.setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
