@@ -116,16 +116,28 @@ func (c *Conn) probe(held bool) (news bool) {
 	return news || c.dead.Load()
 }
 
-// finCame tells FIN from our own CloseRead, which poll does not.
-func (c *Conn) finCame() bool {
-	const timeWait, lastAck, closing = 6, 9, 11 // states of TCP behind a FIN, with closing
-	came := true
+// States of TCP, as the kernel numbers them.
+const (
+	tcpTimeWait = 6
+	tcpClosed   = 7
+	tcpLastAck  = 9
+	tcpClosing  = 11
+)
+
+// tcpState is that of the connection's socket; 0: the kernel does not say.
+func (c *Conn) tcpState() (state uint8) {
 	c.control(func(fd int) {
 		if t, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
-			came = timeWait <= t.State && t.State <= lastAck || t.State == closing
+			state = t.State
 		}
 	})
-	return came
+	return state
+}
+
+// finCame tells FIN from our own CloseRead, which poll does not.
+func (c *Conn) finCame() bool {
+	s := c.tcpState() // the states behind a FIN, with closing
+	return s == 0 || tcpTimeWait <= s && s <= tcpLastAck || s == tcpClosing
 }
 
 // CloseRead shuts down the reading side.
@@ -214,7 +226,8 @@ func (c *Conn) closeEngaged() {
 	if !c.dead.Load() && !abort && !c.out.shut.Load() {
 		c.finish(lane.HowClose)
 	}
-	if !c.dead.Load() && abort {
+	// Who is closed already, by both ends or a reset, resets nothing.
+	if !c.dead.Load() && abort && c.tcpState() != tcpClosed {
 		c.out.w.Post(lane.Abort, 0, 0) // without room: RST says the same
 		c.tcp.SetLinger(0)
 	}
