@@ -78,8 +78,8 @@ void conn_leave_lane(struct conn *c)
 {
 	struct channel *ch = c->channel;
 	struct lane_ctl *own = c->own;
-	// What another process attached and nobody engaged is not mapped here.
-	if (!ch || !own || (!c->engaged && c->owner != process_id()))
+	// What another process attached and nobody engaged is not mapped here, nor what a child of ours did.
+	if (!ch || !own || (!c->engaged && c->owner != process_id()) || !family_channel_known(ch))
 		return;
 	c->own = NULL;
 	channel_brought(ch);
@@ -209,7 +209,7 @@ static void kernel_lowat(const struct conn *c, int fd, uint32_t bytes)
 
 void conn_try_engage(struct conn *c, int fd)
 {
-	if (c->calls < c->due || c->procs > 1 || c->owner != process_id() || (c->nonblock && !c->watched))
+	if (c->calls < c->due || conn_shared(c) || c->owner != process_id() || (c->nonblock && !c->watched))
 		return;
 	int saved = errno;
 	c->due = c->calls + 7; // odd: not each time at the same call of what a program repeats
@@ -317,6 +317,12 @@ static int held_here(const struct conn *c)
 	return -1;
 }
 
+bool conn_shared(const struct conn *c)
+{
+	uint64_t others = c->holders & ~family_own();
+	return others && family_live(others);
+}
+
 static void finish(struct conn *c, int fd)
 {
 	uint32_t was = atomic_load(&c->state);
@@ -328,6 +334,39 @@ static void finish(struct conn *c, int fd)
 	if (was == CONN_ATTACHED && c->owner == process_id())
 		atomic_fetch_sub(&conn_attached, 1);
 	rendezvous_closed(c, was);
+}
+
+// bereft: all others that hold an engaged connection are dead, and their references are
+// given back by who finds that out first. Of two that let go of it at once the later does:
+// each has given back its own reference and its hold before it looks.
+static bool bereft(struct conn *c)
+{
+	return conn_engaged(c) && conn_unhold(c, family_own()) && !conn_shared(c) && atomic_exchange(&c->refs, 0) > 0;
+}
+
+// bury frees the connections that were left to children which were killed. It looks at
+// all when twice as many have been left as lived the last time.
+static void bury(void)
+{
+	static _Atomic uint32_t left, enough = 16;
+	if (atomic_fetch_add(&left, 1) + 1 < enough || family_own() == 0)
+		return;
+	uint32_t theirs = 0;
+	for (struct conn *c = NULL; (c = family_conn_next(c)) != NULL;) {
+		uint64_t holders = c->holders;
+		if (holders == 0 || holders & family_own() || c->state == CONN_NEW)
+			continue;
+		if (family_live(holders)) {
+			theirs++;
+		} else if (atomic_exchange(&c->refs, 0) > 0) {
+			atomic_fetch_add(&c->users, 1);
+			atomic_store(&c->state, CONN_CLOSED);
+			conn_leave_lane(c); // also if it died inside a call
+			conn_put(c);
+		}
+	}
+	left = 0;
+	enough = 16 + 2 * theirs;
 }
 
 void conn_close(int fd, bool real_too)
@@ -343,7 +382,7 @@ void conn_close(int fd, bool real_too)
 	int copy = c->refs > 1 ? held_here(c) : -1;
 	if (epset_closed(c, fd, copy))
 		conn_stay(c, copy, REASON_NESTED);
-	bool last = atomic_fetch_sub(&c->refs, 1) == 1;
+	bool last = atomic_fetch_sub(&c->refs, 1) == 1, left = !last && copy < 0;
 	if (last && conn_engaged(c) && c->users > 1) {
 		// As with a file, the calls that go on are its last users.
 		atomic_fetch_add(&c->refs, 1);
@@ -351,11 +390,12 @@ void conn_close(int fd, bool real_too)
 		c->kept = kept < 0 ? 0 : kept;
 		last = kept < 0;
 	}
-	if (last) {
+	if (last || (left && bereft(c))) {
 		finish(c, fd);
-	} else if (c->procs > 1 && copy < 0) {
+	} else if (left) {
 		rendezvous_release(c);
-		atomic_fetch_sub(&c->procs, 1);
+		conn_unhold(c, family_own());
+		bury();
 	}
 	conn_put(c);
 	rendezvous_sweep();

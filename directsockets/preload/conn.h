@@ -68,6 +68,17 @@ bool conn_decided(struct conn *c);
 // of its users: another might sleep on it in the kernel.
 void conn_try_engage(struct conn *c, int fd);
 
+// conn_unhold takes a process off those that hold it, and returns the others. Of the many
+// others may.
+static inline uint64_t conn_unhold(struct conn *c, uint64_t seat)
+{
+	seat &= ~FAMILY_MANY;
+	return atomic_fetch_and(&c->holders, ~seat) & ~seat;
+}
+
+// conn_shared: another process holds it too, and lives.
+bool conn_shared(const struct conn *c);
+
 // conn_new tracks a descriptor; it is quietly not tracked when there is no room.
 struct conn *conn_new(int fd, enum conn_state state, bool nonblock);
 void conn_dup(int from, int to); // fd `to` is now a copy of `from`

@@ -86,7 +86,7 @@ static void survive(struct conn *c, int fd, bool first)
 	expose(c, fd, first);
 	if (!conn_engaged(c))
 		epset_disengaged(c); // another process of the family may have taken it back: our sets have it still
-	if (c->procs > 1) {
+	if (c->holders != family_own()) {
 		process_disinherit(c, fd, first);
 		given[fd] = first ? 2 : 1;
 	}

@@ -12,6 +12,14 @@
 // The file is sealed against changing its size, so it cannot be truncated
 // under us. `exn-tun show sockets` reads it (../LANE.md, "Status").
 //
+// A process that is killed gives back nothing, so from the first fork on each connection
+// knows by their seats who holds it, and a process holds a POSIX lock on the byte of its
+// seat in a file of the family, which the kernel takes away with the process. A child gets
+// its seat before it is there: until it has the lock, it counts as alive. A seat is given
+// out again when its process is dead; a connection that this one still holds is then taken
+// to be held until the new process is dead too. Nobody but a process itself takes its seat
+// off a connection.
+//
 // Locks are robust, error-checking, process-shared mutexes. A process that dies
 // inside a call leaves the state of that connection unknown: whoever takes the
 // lock next resets the connection, and no other.
@@ -37,14 +45,22 @@ struct tables {
 	struct tables *parent; // of the process that forked us
 };
 
+enum { SEATS = 63, SEAT_FREE = 0, SEAT_GIVEN, SEAT_TAKEN };
+
 static struct tables *tables;
 static int memory = -1;
+static _Atomic(_Atomic uint32_t *) seats; // shared, as is what follows
+static int seat_file = -1;
+static _Atomic uint64_t own; // our seat
 static _Atomic uint32_t next_conn; // where a free one may be; a hint
+static _Atomic uint32_t conns_top; // those above were never used
 static _Atomic int failed;
 static _Atomic int making; // the thread that makes the tables
 
 enum { MAKING_NS = 1000 * 1000 * 1000 }; // far more than that takes
 static _Atomic uint32_t serials;
+
+static uint64_t bit(int seat) { return (uint64_t)1 << seat; }
 
 bool family_init(void)
 {
@@ -89,7 +105,7 @@ void family_child(void)
 	if (memory >= 0)
 		files_close(memory);
 	memory = -1;
-	next_conn = 0;
+	next_conn = conns_top = 0;
 	failed = 0;
 	making = 0; // that thread is not here
 }
@@ -108,10 +124,12 @@ struct conn *family_conn_new(void)
 			memset((char *)c + offsetof(struct conn, reason), 0, sizeof *c - offsetof(struct conn, reason));
 			// Nobody else knows it yet: no order is needed.
 			atomic_init(&c->refs, 1);
-			atomic_init(&c->procs, 1);
+			atomic_init(&c->holders, family_own());
 			atomic_init(&c->rcvlowat, 1);
 			atomic_init(&c->linger_s, -1);
 			atomic_store_explicit(&next_conn, i + 1, memory_order_relaxed);
+			if (c - t->conns >= conns_top)
+				conns_top = (uint32_t)(c - t->conns) + 1;
 			return c;
 		}
 	}
@@ -129,6 +147,100 @@ void family_conn_free(struct conn *c)
 		if (i < atomic_load_explicit(&next_conn, memory_order_relaxed))
 			atomic_store_explicit(&next_conn, i, memory_order_relaxed);
 	}
+}
+
+struct conn *family_conn_next(struct conn *after)
+{
+	struct tables *t = tables;
+	if (!t || memory < 0)
+		return NULL;
+	for (struct conn *c = after ? after + 1 : t->conns; c < t->conns + conns_top; c++) {
+		if (atomic_load_explicit(&c->state, memory_order_acquire) != CONN_FREE)
+			return c;
+	}
+	return NULL;
+}
+
+// seats_made: the family has seats, and this process, if it made them, the first.
+static bool seats_made(void)
+{
+	static _Atomic int begun; // by a thread that is not done, or failed
+	if (seats || atomic_exchange(&begun, 1))
+		return seats != NULL;
+	seat_file = files_memory("exn-ds-seats", SEATS * sizeof *seats);
+	void *p = MAP_FAILED;
+	if (seat_file >= 0)
+		p = mmap(NULL, SEATS * sizeof *seats, PROT_READ | PROT_WRITE, MAP_SHARED, seat_file, 0);
+	if (p == MAP_FAILED) {
+		files_close(seat_file);
+		return false;
+	}
+	seats = p;
+	family_sit(bit(0));
+	return true;
+}
+
+static struct flock byte_of(int seat)
+{
+	return (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = seat, .l_len = 1};
+}
+
+// seat_dead: who had it has ended. Of ours it says nothing.
+static bool seat_dead(int s)
+{
+	struct flock l = byte_of(s);
+	return seats[s] == SEAT_TAKEN && real.fcntl(seat_file, F_GETLK, &l) == 0 && l.l_type == F_UNLCK;
+}
+
+uint64_t family_seat(void)
+{
+	static _Atomic uint32_t next;
+	for (int k = 0; k < SEATS && seats_made(); k++) {
+		int s = (int)(atomic_fetch_add(&next, 1) % SEATS); // the one that was left longest ago, as a rule
+		uint32_t is = seats[s];
+		if ((is == SEAT_FREE || (is == SEAT_TAKEN && bit(s) != own && seat_dead(s))) &&
+		    atomic_compare_exchange_strong(&seats[s], &is, SEAT_GIVEN))
+			return bit(s);
+	}
+	return FAMILY_MANY;
+}
+
+void family_sit(uint64_t seat)
+{
+	own = seat & ~FAMILY_MANY;
+	if (!own)
+		return;
+	int s = __builtin_ctzll(own);
+	struct flock l = byte_of(s);
+	if (real.fcntl(seat_file, F_SETLK, &l) == 0)
+		seats[s] = SEAT_TAKEN;
+}
+
+void family_unseat(uint64_t seat)
+{
+	if (seat != FAMILY_MANY)
+		seats[__builtin_ctzll(seat)] = SEAT_FREE;
+}
+
+uint64_t family_own(void) { return own; }
+
+bool family_live(uint64_t seats)
+{
+	if (seats & (own | FAMILY_MANY))
+		return true;
+	for (; seats; seats &= seats - 1) {
+		if (!seat_dead(__builtin_ctzll(seats)))
+			return true;
+	}
+	return false;
+}
+
+bool family_channel_known(const struct channel *ch)
+{
+	for (struct tables *t = tables; t; t = t->parent)
+		if (ch >= t->channels && ch < t->channels + FAMILY_CHANNELS)
+			return true;
+	return false;
 }
 
 struct channel *family_channel_new(void)

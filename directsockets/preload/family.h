@@ -131,7 +131,7 @@ struct conn {
 	_Atomic uint32_t users;  // calls on it now, also those asleep in the kernel; survives reuse
 	_Atomic uint32_t reason;
 	_Atomic uint32_t refs;   // descriptors in all processes of the family
-	_Atomic uint32_t procs;  // processes that hold one
+	_Atomic uint64_t holders; // processes that hold one, by seat; of the dead too
 	_Atomic int error;       // to be reported once, as SO_ERROR would
 	_Atomic uint32_t calls;
 	_Atomic uint64_t tcp_rx, tcp_tx; // stream bytes that crossed TCP
@@ -214,9 +214,21 @@ bool family_init(void);
 // comes from memory of its own.
 void family_child(void);
 
+// A process has a seat in its family, a bit by which the others find out whether it lives.
+// Those that got none are the many, of which one always lives.
+#define FAMILY_MANY ((uint64_t)1 << 63)
+uint64_t family_seat(void);       // for a child to be: a seat or FAMILY_MANY
+void family_sit(uint64_t seat);   // in the child: this is ours
+void family_unseat(uint64_t seat); // there is no child
+uint64_t family_own(void);        // our seat, 0 if we have none
+bool family_live(uint64_t seats); // one of these at least
+
 struct conn *family_conn_new(void);       // NULL when there is no room
 void family_conn_free(struct conn *c);    // once refs and users are 0
+// family_conn_next walks over those in use that this process has made.
+struct conn *family_conn_next(struct conn *after);
 struct channel *family_channel_new(void); // likewise
+bool family_channel_known(const struct channel *ch); // its memory is ours, or of those that forked us
 // family_channels walks over the live channels that this process can use.
 struct channel *family_channel_next(struct channel *after);
 // family_spent is what the budget has granted to all channels of the family.

@@ -38,6 +38,8 @@ const volatile uint32_t *process_alive;
 static uint32_t *alive;
 static uint32_t id;
 static _Atomic uint32_t marks;
+// The seat of the child to be for which references are counted; 0: this process itself.
+static __thread uint64_t heir __attribute__((tls_model("initial-exec")));
 
 uint32_t process_id(void) { return id; }
 
@@ -57,9 +59,10 @@ void process_conns(void (*f)(struct conn *c, int fd, bool first))
 void process_inherit(struct conn *c, int fd, bool first)
 {
 	(void)fd;
-	atomic_fetch_add(&c->refs, 1);
+	// In this order: who closes the last of the others' sees us.
 	if (first)
-		atomic_fetch_add(&c->procs, 1);
+		atomic_fetch_or(&c->holders, heir | (family_own() ? family_own() : FAMILY_MANY));
+	atomic_fetch_add(&c->refs, 1);
 }
 
 void process_disinherit(struct conn *c, int fd, bool first)
@@ -67,14 +70,18 @@ void process_disinherit(struct conn *c, int fd, bool first)
 	(void)fd;
 	atomic_fetch_sub(&c->refs, 1);
 	if (first)
-		atomic_fetch_sub(&c->procs, 1);
+		conn_unhold(c, heir ? heir : family_own());
 }
 
 // child: cloned past us, so that nothing was counted for it before.
-static void child(bool cloned)
+static void child(bool cloned, uint64_t seat)
 {
 	id = (uint32_t)getpid();
 	*alive = 1;
+	heir = 0;
+	family_sit(seat);
+	if (cloned)
+		process_conns(process_inherit);
 	buffer_child(cloned);
 	rendezvous_child();
 	epset_child();
@@ -89,10 +96,8 @@ void process_begin(void)
 	if (process_alive) {
 		if (*process_alive)
 			return;
-		if (!config.off) { // a raw clone
-			process_conns(process_inherit);
-			child(true);
-		}
+		if (!config.off) // a raw clone
+			child(true, family_seat());
 		*alive = 1;
 		return;
 	}
@@ -131,14 +136,19 @@ static pid_t forked(pid_t (*next)(void))
 	HOOK();
 	if (config.off || files_top() == 0)
 		return next();
+	uint64_t seat = family_seat();
+	heir = seat;
 	process_conns(process_inherit);
 	buffer_fork();
 	pid_t pid = next();
 	int saved = errno;
-	if (pid == 0)
-		child(false);
-	else if (pid < 0)
+	if (pid == 0) {
+		child(false, seat);
+	} else if (pid < 0) {
 		process_conns(process_disinherit);
+		family_unseat(seat);
+	}
+	heir = 0;
 	if (pid != 0)
 		buffer_forked(pid > 0);
 	errno = saved;

@@ -253,9 +253,9 @@ static void first(struct conn *c, int fd)
 {
 	char peer[64];
 	uint64_t ino;
-	if (atomic_load(&c->procs) > 1) {
+	if (conn_shared(c)) {
 		atomic_store(&c->reason, REASON_SHARED);
-		c->due = c->calls + 1; // a forking server closes its copy soon
+		c->due = c->calls + c->calls / 8 + 1; // a forking server closes its copy soon
 		return;
 	}
 	if (c->exposed) {
@@ -315,7 +315,7 @@ static bool named(const struct conn *c, const struct channel *ch, const struct m
 	struct tuple turned;
 	(void)ch;
 	tuple_turn(&turned, &m->tuple);
-	return (c->state == CONN_OFFERED || c->state == CONN_ATTACHING) && c->procs == 1 && c->ino == m->peer_ino &&
+	return (c->state == CONN_OFFERED || c->state == CONN_ATTACHING) && !conn_shared(c) && c->ino == m->peer_ino &&
 	       tuple_equal(&c->tuple, &turned);
 }
 

@@ -174,8 +174,15 @@ static void join(struct call *c, int n)
 
 void play_fork(struct call *c)
 {
+	int up[2];
+	if (pipe(up) < 0) {
+		snprintf(c->log, sizeof c->log, "%s", strerrorname_np(errno));
+		return;
+	}
 	pid_t pid = fork();
 	if (pid == 0) {
+		close(up[0]);
+		close(up[1]);
 		close(own_in);
 		close(own_out);
 		in = child_in;
@@ -184,6 +191,11 @@ void play_fork(struct call *c)
 		c->argc = -1;
 		return;
 	}
+	char none;
+	close(up[1]);
+	while (read(up[0], &none, 1) < 0 && errno == EINTR) // until the child is up, so that what is killed has lived
+		;
+	close(up[0]);
 	close(child_in);
 	close(child_out);
 	snprintf(c->log, sizeof c->log, "%s", pid > 0 ? "forked" : strerrorname_np(errno));
