@@ -112,11 +112,13 @@ static void hint_to(struct epset *e, struct member *m, bool ended, uint32_t news
 	atomic_store(&m->c->rx_hint, 1);
 	// Bytes concern who wants to read, an end concerns all, once. What TCP brought
 	// may have been read before we heard of it.
-	uint32_t end = news & (EPOLLRDHUP | EPOLLHUP | EPOLLERR), known = end & m->heard;
+	uint32_t end = news & (EPOLLRDHUP | EPOLLHUP | EPOLLERR), known = end & (m->heard | (m->ended ? EPOLLRDHUP : 0u));
 	bool old = m->moved && !ended && m->c->tcp_rx + member_tcp_here(m) == m->tcp_seen;
-	m->kernel |= ended || (news & ~end & m->events && !old) || end & ~m->heard;
+	// Nothing comes behind an end that was heard of: the kernel says one twice.
+	old |= end && end == known;
+	m->kernel |= ended || (news & ~end & m->events && !old) || end != known;
 	// To who asks for room only the lane has told no end.
-	m->edge |= end & ~m->heard && !(m->events & (EPOLLIN | EPOLLRDHUP | EPOLLPRI));
+	m->edge |= end != known && !(m->events & (EPOLLIN | EPOLLRDHUP | EPOLLPRI));
 	if (!ended) {
 		m->heard = end;
 		m->moved = false;

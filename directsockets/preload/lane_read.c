@@ -66,9 +66,9 @@ bool lane_news(const struct lane_rx *r, uint64_t *slot, uint64_t *turns)
 	return news;
 }
 
-bool lane_turned(const struct lane_rx *r, uint64_t slot)
+bool lane_last(const struct lane_rx *r, uint64_t slot, uint32_t tag)
 {
-	return slot > r->slot && (status_at(r, slot - 1) >> 32 & 0x3f) == TAG_BACK;
+	return slot > r->slot && (status_at(r, slot - 1) >> 32 & 0x3f) == tag;
 }
 
 // open_piece loads an RMA_INFO into the reader and checks it.

@@ -457,7 +457,7 @@ HINT uint32_t member_due(struct member *m, bool take)
 	// What came concerns only who wants to read, as in the kernel.
 	bool fresh = lane_news(&c->rx, &at, &turns) && want & (EPOLLIN | EPOLLPRI);
 	// What TCP brings behind BACK, bytes or the end, is news before the lane has been read up to there.
-	fresh |= m->edge || (m->kernel && (c->rx_mode == MODE_TCP || lane_turned(&c->rx, at) || member_tcp_here(m)));
+	fresh |= m->edge || (m->kernel && (c->rx_mode == MODE_TCP || lane_last(&c->rx, at, TAG_BACK) || member_tcp_here(m)));
 	uint32_t starved = c->starved, r = stream_ready(c, m->fd, want);
 	bool room = r & EPOLLOUT && starved != m->starved;
 	// In LANE mode the kernel repeats what SHUTDOWN or ABORT said before.
@@ -472,8 +472,11 @@ HINT uint32_t member_due(struct member *m, bool take)
 		m->tcp_seen = c->tcp_rx + (c->rx_mode == MODE_TCP ? member_tcp_here(m) : 0);
 		if (room)
 			m->starved = starved;
-		if (r && fresh)
+		if (r && fresh) {
 			m->last = r;
+			// The kernel tells of it again, maybe before the bytes in front of it are read.
+			m->ended |= want & EPOLLIN && !(want & ~r & EPOLLRDHUP) && lane_last(&c->rx, at, TAG_SHUTDOWN);
+		}
 	}
 	return fresh ? r : 0;
 }

@@ -33,6 +33,7 @@ struct member {
 	uint32_t starved;
 	uint32_t shutdowns, lowats;
 	uint32_t heard; // of an end, from the kernel
+	bool ended;     // the lane has told of it
 	bool fin_told;  // that the peer has our FIN
 	bool over;      // the kernel has told so
 	int at, hot_at; // in ours and hot
