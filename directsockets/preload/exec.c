@@ -84,7 +84,7 @@ static void share(const posix_spawn_file_actions_t *a)
 static void survive(struct conn *c, int fd, bool first)
 {
 	expose(c, fd, first);
-	if (!conn_engaged(c))
+	if (c->engaged && !conn_engaged(c))
 		epset_disengaged(c); // another process of the family may have taken it back: our sets have it still
 	if (c->holders != family_own()) {
 		process_disinherit(c, fd, first);
