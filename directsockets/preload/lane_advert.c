@@ -14,7 +14,7 @@ static void take_advert(struct lane_tx *t)
 	}
 	t->advert.taken += taken;
 	t->advert.left -= taken;
-	t->bytes += taken;
+	atomic_store_explicit(&t->bytes, t->bytes + taken, memory_order_relaxed);
 }
 
 bool lane_advert_out(struct lane_tx *t)

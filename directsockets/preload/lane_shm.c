@@ -303,7 +303,7 @@ void lane_commit(struct lane_tx *t, size_t n)
 		uint64_t at = (uint64_t)t->window * t->window_size + (t->next - t->base) % t->extent;
 		memcpy(payload(t), (uint64_t[]){at, n}, 16);
 		t->next += n;
-		t->bytes += n;
+		atomic_store_explicit(&t->bytes, t->bytes + n, memory_order_relaxed);
 		t->rma_bytes += n;
 		publish(t, TAG_RMA_INFO, 16);
 		grow(t);
@@ -328,7 +328,7 @@ static size_t write_slots(struct lane_tx *t, struct cursor *c)
 		publish(t, c->left ? TAG_VELO : TAG_VELO_LAST, n);
 		done += n;
 	}
-	t->bytes += done;
+	atomic_store_explicit(&t->bytes, t->bytes + done, memory_order_relaxed);
 	return done;
 }
 
@@ -430,7 +430,7 @@ bool lane_withdraw(struct lane_tx *t, uint64_t taken)
 	t->again.slot = t->again.first = s;
 	t->again.off = (uint32_t)skip;
 	t->again.left = t->bytes - taken;
-	t->bytes = taken;
+	atomic_store_explicit(&t->bytes, taken, memory_order_relaxed);
 	// After BACK there is credit for all of it, before TCP has taken it.
 	keep(t, true);
 	return true;

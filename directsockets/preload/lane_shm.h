@@ -193,7 +193,7 @@ struct lane_tx {
 	uint64_t slots_taken;  // the reader's credit, as last checked
 	uint64_t next;         // next window position: bytes that went by windows
 	uint64_t window_taken; // the reader's credit, as last checked
-	uint64_t bytes;        // stream bytes put on the lane
+	_Atomic uint64_t bytes; // stream bytes put on the lane; a hint to who has no lock
 	uint64_t rma_bytes;    // of these, in the window
 	uint64_t switched;     // slot of the last TAG_SWITCH
 	struct {               // bytes that the reader handed back, to be sent by TCP
