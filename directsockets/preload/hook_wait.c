@@ -45,7 +45,12 @@ EXPORT int epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 {
 	HOOK();
 	struct epset *e = epset_get(epfd);
-	return e ? done(e, epset_ctl(e, epfd, op, fd, ev)) : real.epoll_ctl(epfd, op, fd, ev);
+	if (e)
+		return done(e, epset_ctl(e, epfd, op, fd, ev));
+	int r = real.epoll_ctl(epfd, op, fd, ev);
+	if (r == 0 && op != EPOLL_CTL_DEL)
+		hook_leave(fd, REASON_NESTED); // a set that we do not know, such as one from before exec
+	return r;
 }
 
 static int64_t ns_of_ms(int ms) { return ms < 0 ? -1 : (int64_t)ms * 1000000; }
