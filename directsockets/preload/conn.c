@@ -317,10 +317,15 @@ static int held_here(const struct conn *c)
 	return -1;
 }
 
+// many_others counts those without a seat, of which we are one or not.
+static int many_others(const struct conn *c) { return (int)c->many - !(c->holders & family_own()); }
+
+bool conn_common(const struct conn *c) { return many_others(c) > 0 || c->holders & ~family_own(); }
+
 bool conn_shared(const struct conn *c)
 {
 	uint64_t others = c->holders & ~family_own();
-	return others && family_live(others);
+	return many_others(c) > 0 || (others && family_live(others));
 }
 
 static void finish(struct conn *c, int fd)
@@ -336,13 +341,8 @@ static void finish(struct conn *c, int fd)
 	rendezvous_closed(c, was);
 }
 
-// bereft: all others that hold an engaged connection are dead, and their references are
-// given back by who finds that out first. Of two that let go of it at once the later does:
-// each has given back its own reference and its hold before it looks.
-static bool bereft(struct conn *c)
-{
-	return conn_engaged(c) && conn_unhold(c, family_own()) && !conn_shared(c) && atomic_exchange(&c->refs, 0) > 0;
-}
+// unheld: all that hold it are dead, and it is for the caller to give back their references.
+static bool unheld(struct conn *c) { return c->many == 0 && !family_live(c->holders) && atomic_exchange(&c->refs, 0) > 0; }
 
 // bury frees the connections that were left to children which were killed. It looks at
 // all when twice as many have been left as lived the last time.
@@ -353,16 +353,15 @@ static void bury(void)
 		return;
 	uint32_t theirs = 0;
 	for (struct conn *c = NULL; (c = family_conn_next(c)) != NULL;) {
-		uint64_t holders = c->holders;
-		if (holders == 0 || holders & family_own() || c->state == CONN_NEW)
+		if (c->refs == 0 || c->holders == 0 || c->holders & family_own() || c->state == CONN_NEW)
 			continue;
-		if (family_live(holders)) {
-			theirs++;
-		} else if (atomic_exchange(&c->refs, 0) > 0) {
+		if (unheld(c)) {
 			atomic_fetch_add(&c->users, 1);
 			atomic_store(&c->state, CONN_CLOSED);
 			conn_leave_lane(c); // also if it died inside a call
 			conn_put(c);
+		} else {
+			theirs++;
 		}
 	}
 	left = 0;
@@ -390,11 +389,15 @@ void conn_close(int fd, bool real_too)
 		c->kept = kept < 0 ? 0 : kept;
 		last = kept < 0;
 	}
-	if (last || (left && bereft(c))) {
-		finish(c, fd);
-	} else if (left) {
-		rendezvous_release(c);
+	// Of two processes that let go of it at once the later finds that the rest is dead: each
+	// has given back its own reference and its hold before it looks.
+	bool common = left && conn_common(c);
+	if (common)
 		conn_unhold(c, family_own());
+	if (last || (common && conn_engaged(c) && unheld(c))) {
+		finish(c, fd);
+	} else if (common) {
+		rendezvous_release(c);
 		bury();
 	}
 	conn_put(c);

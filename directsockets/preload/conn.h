@@ -68,16 +68,23 @@ bool conn_decided(struct conn *c);
 // of its users: another might sleep on it in the kernel.
 void conn_try_engage(struct conn *c, int fd);
 
-// conn_unhold takes a process off those that hold it, and returns the others. Of the many
-// others may.
-static inline uint64_t conn_unhold(struct conn *c, uint64_t seat)
+// conn_hold enters a process among those that hold it, conn_unhold takes it off.
+static inline void conn_hold(struct conn *c, uint64_t seat)
 {
-	seat &= ~FAMILY_MANY;
-	return atomic_fetch_and(&c->holders, ~seat) & ~seat;
+	if (seat)
+		atomic_fetch_or(&c->holders, seat);
+	else
+		atomic_fetch_add(&c->many, 1);
+}
+static inline void conn_unhold(struct conn *c, uint64_t seat)
+{
+	if (!(atomic_fetch_and(&c->holders, ~seat) & seat))
+		atomic_fetch_sub(&c->many, 1);
 }
 
-// conn_shared: another process holds it too, and lives.
-bool conn_shared(const struct conn *c);
+// conn_common: another process holds it too, as we do, or did when it was killed.
+bool conn_common(const struct conn *c);
+bool conn_shared(const struct conn *c); // and lives
 
 // conn_new tracks a descriptor; it is quietly not tracked when there is no room.
 struct conn *conn_new(int fd, enum conn_state state, bool nonblock);

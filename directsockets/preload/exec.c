@@ -86,7 +86,7 @@ static void survive(struct conn *c, int fd, bool first)
 	expose(c, fd, first);
 	if (c->engaged && !conn_engaged(c))
 		epset_disengaged(c); // another process of the family may have taken it back: our sets have it still
-	if (c->holders != family_own()) {
+	if (conn_common(c)) {
 		process_disinherit(c, fd, first);
 		given[fd] = first ? 2 : 1;
 	}

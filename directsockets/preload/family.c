@@ -18,7 +18,7 @@
 // its seat before it is there: until it has the lock, it counts as alive. A seat is given
 // out again when its process is dead; a connection that this one still holds is then taken
 // to be held until the new process is dead too. Nobody but a process itself takes its seat
-// off a connection.
+// off a connection. Processes without a seat are counted, and live for ever.
 //
 // Locks are robust, error-checking, process-shared mutexes. A process that dies
 // inside a call leaves the state of that connection unknown: whoever takes the
@@ -45,7 +45,7 @@ struct tables {
 	struct tables *parent; // of the process that forked us
 };
 
-enum { SEATS = 63, SEAT_FREE = 0, SEAT_GIVEN, SEAT_TAKEN };
+enum { SEATS = 64, SEAT_FREE = 0, SEAT_GIVEN, SEAT_TAKEN };
 
 static struct tables *tables;
 static int memory = -1;
@@ -124,7 +124,8 @@ struct conn *family_conn_new(void)
 			memset((char *)c + offsetof(struct conn, reason), 0, sizeof *c - offsetof(struct conn, reason));
 			// Nobody else knows it yet: no order is needed.
 			atomic_init(&c->refs, 1);
-			atomic_init(&c->holders, family_own());
+			atomic_init(&c->holders, own);
+			atomic_init(&c->many, own == 0);
 			atomic_init(&c->rcvlowat, 1);
 			atomic_init(&c->linger_s, -1);
 			atomic_store_explicit(&next_conn, i + 1, memory_order_relaxed);
@@ -202,15 +203,15 @@ uint64_t family_seat(void)
 		    atomic_compare_exchange_strong(&seats[s], &is, SEAT_GIVEN))
 			return bit(s);
 	}
-	return FAMILY_MANY;
+	return 0;
 }
 
 void family_sit(uint64_t seat)
 {
-	own = seat & ~FAMILY_MANY;
-	if (!own)
+	own = seat;
+	if (!seat)
 		return;
-	int s = __builtin_ctzll(own);
+	int s = __builtin_ctzll(seat);
 	struct flock l = byte_of(s);
 	if (real.fcntl(seat_file, F_SETLK, &l) == 0)
 		seats[s] = SEAT_TAKEN;
@@ -218,7 +219,7 @@ void family_sit(uint64_t seat)
 
 void family_unseat(uint64_t seat)
 {
-	if (seat != FAMILY_MANY)
+	if (seat)
 		seats[__builtin_ctzll(seat)] = SEAT_FREE;
 }
 
@@ -226,7 +227,7 @@ uint64_t family_own(void) { return own; }
 
 bool family_live(uint64_t seats)
 {
-	if (seats & (own | FAMILY_MANY))
+	if (seats & own)
 		return true;
 	for (; seats; seats &= seats - 1) {
 		if (!seat_dead(__builtin_ctzll(seats)))

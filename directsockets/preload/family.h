@@ -132,6 +132,7 @@ struct conn {
 	_Atomic uint32_t reason;
 	_Atomic uint32_t refs;   // descriptors in all processes of the family
 	_Atomic uint64_t holders; // processes that hold one, by seat; of the dead too
+	_Atomic uint32_t many;    // and how many that have no seat
 	_Atomic int error;       // to be reported once, as SO_ERROR would
 	_Atomic uint32_t calls;
 	_Atomic uint64_t tcp_rx, tcp_tx; // stream bytes that crossed TCP
@@ -215,12 +216,11 @@ bool family_init(void);
 void family_child(void);
 
 // A process has a seat in its family, a bit by which the others find out whether it lives.
-// Those that got none are the many, of which one always lives.
-#define FAMILY_MANY ((uint64_t)1 << 63)
-uint64_t family_seat(void);       // for a child to be: a seat or FAMILY_MANY
+// 0: it has none, as before it forks for the first time, and if there are too many.
+uint64_t family_seat(void);       // for a child to be
 void family_sit(uint64_t seat);   // in the child: this is ours
 void family_unseat(uint64_t seat); // there is no child
-uint64_t family_own(void);        // our seat, 0 if we have none
+uint64_t family_own(void);        // our seat
 bool family_live(uint64_t seats); // one of these at least
 
 struct conn *family_conn_new(void);       // NULL when there is no room

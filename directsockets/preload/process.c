@@ -38,8 +38,8 @@ const volatile uint32_t *process_alive;
 static uint32_t *alive;
 static uint32_t id;
 static _Atomic uint32_t marks;
-// The seat of the child to be for which references are counted; 0: this process itself.
-static __thread uint64_t heir __attribute__((tls_model("initial-exec")));
+// The seat of the child to be for which references are counted; NULL: for this process itself.
+static __thread const uint64_t *heir __attribute__((tls_model("initial-exec")));
 
 uint32_t process_id(void) { return id; }
 
@@ -59,9 +59,12 @@ void process_conns(void (*f)(struct conn *c, int fd, bool first))
 void process_inherit(struct conn *c, int fd, bool first)
 {
 	(void)fd;
+	uint64_t own = family_own();
+	if (first && heir && own && !(atomic_fetch_or(&c->holders, own) & own))
+		atomic_fetch_sub(&c->many, 1); // we had no seat when we made it
 	// In this order: who closes the last of the others' sees us.
 	if (first)
-		atomic_fetch_or(&c->holders, heir | (family_own() ? family_own() : FAMILY_MANY));
+		conn_hold(c, heir ? *heir : own);
 	atomic_fetch_add(&c->refs, 1);
 }
 
@@ -70,7 +73,7 @@ void process_disinherit(struct conn *c, int fd, bool first)
 	(void)fd;
 	atomic_fetch_sub(&c->refs, 1);
 	if (first)
-		conn_unhold(c, heir ? heir : family_own());
+		conn_unhold(c, heir ? *heir : family_own());
 }
 
 // child: cloned past us, so that nothing was counted for it before.
@@ -78,7 +81,7 @@ static void child(bool cloned, uint64_t seat)
 {
 	id = (uint32_t)getpid();
 	*alive = 1;
-	heir = 0;
+	heir = NULL;
 	family_sit(seat);
 	if (cloned)
 		process_conns(process_inherit);
@@ -137,7 +140,7 @@ static pid_t forked(pid_t (*next)(void))
 	if (config.off || files_top() == 0)
 		return next();
 	uint64_t seat = family_seat();
-	heir = seat;
+	heir = &seat;
 	process_conns(process_inherit);
 	buffer_fork();
 	pid_t pid = next();
@@ -148,7 +151,7 @@ static pid_t forked(pid_t (*next)(void))
 		process_conns(process_disinherit);
 		family_unseat(seat);
 	}
-	heir = 0;
+	heir = NULL;
 	if (pid != 0)
 		buffer_forked(pid > 0);
 	errno = saved;

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// killed.c is a server that forks for each connection, and each child is killed after
-// so many round trips. Usage:
+// killed.c is a server that forks for each connection. Each child is killed after so many
+// round trips, or lives as long as the connection. Usage:
 //
 //	killed serve N		says its port, serves N, says so, and waits for the end of its input
-//	killed ask PORT N	is the client
+//	killed keep N		likewise, and no child is killed
+//	killed ask PORT N	is the client of serve
+//	killed crowd PORT N	that of keep, which has all connections open until the end of its input
 #include <arpa/inet.h>
 #include <signal.h>
 #include <stdio.h>
@@ -33,7 +35,14 @@ static int trip(int fd, int first)
 	return first || send(fd, b, sizeof b, MSG_NOSIGNAL) == sizeof b;
 }
 
-static void serve(int n)
+static void wait_for_end(const char *say)
+{
+	puts(say);
+	fflush(stdout);
+	getchar();
+}
+
+static void serve(int n, int keep)
 {
 	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	socklen_t len = sizeof a;
@@ -50,44 +59,51 @@ static void serve(int n)
 		if (pid < 0)
 			die("fork");
 		if (pid == 0) {
-			for (int k = 0; k < TRIPS; k++)
+			for (int k = 0; k < TRIPS || keep; k++)
 				if (!trip(fd, 0))
-					exit(1);
+					exit(keep ? 0 : 1);
 			raise(SIGKILL);
 		}
 		close(fd);
 		int status;
+		if (keep)
+			continue;
 		if (waitpid(pid, &status, 0) != pid || !WIFSIGNALED(status))
 			die("a child was not killed");
 	}
-	printf("served\n");
-	fflush(stdout);
-	getchar();
+	for (int status; keep && wait(&status) > 0;)
+		if (status)
+			die("a child");
+	wait_for_end("served");
 }
 
-static void ask(int port, int n)
+static void ask(int port, int n, int keep)
 {
 	struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	for (int i = 0; i < n; i++) {
 		int fd = socket(AF_INET, SOCK_STREAM, 0), trips = 0;
 		if (connect(fd, (struct sockaddr *)&a, sizeof a) < 0)
 			die("connect");
-		while (trip(fd, 1))
+		while ((trips < TRIPS || !keep) && trip(fd, 1))
 			trips++;
 		if (trips != TRIPS) {
 			fprintf(stderr, "connection %d ended after %d round trips\n", i, trips);
 			exit(1);
 		}
-		close(fd);
+		if (!keep)
+			close(fd);
 	}
+	if (keep)
+		wait_for_end("asked");
 }
 
 int main(int argc, char **argv)
 {
-	if (argc == 3 && strcmp(argv[1], "serve") == 0)
-		serve(atoi(argv[2]));
-	else if (argc == 4 && strcmp(argv[1], "ask") == 0)
-		ask(atoi(argv[2]), atoi(argv[3]));
+	int keep = argc > 1 && (strcmp(argv[1], "keep") == 0 || strcmp(argv[1], "crowd") == 0);
+	if (argc == 3)
+		serve(atoi(argv[2]), keep);
+	else if (argc == 4)
+		ask(atoi(argv[2]), atoi(argv[3]), keep);
 	else
 		return 2;
 	return 0;

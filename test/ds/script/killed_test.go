@@ -2,6 +2,7 @@ package script_test
 
 import (
 	"bufio"
+	"io"
 	"os"
 	"os/exec"
 	"strconv"
@@ -16,44 +17,96 @@ import (
 // more than there are seats. Each has a lane; what they held does not stay with the server.
 func TestKilledChildrenLeaveNothing(t *testing.T) {
 	const connections, most = 100, 20
-	program, library := ds.Build(t, "killed", nil, "killed.c"), ds.Library(t)
-	env := ds.Preload(library, ds.Fabric(t), "EXN_DS_REQUIRE=1")
+	fabric := ds.Fabric(t)
+	server, port := serving(t, fabric, "serve", strconv.Itoa(connections))
+	client := forking(t, fabric, "ask", port, strconv.Itoa(connections))
+	server.says("served")
+	if n := len(server.sockets()); n > most {
+		t.Errorf("%d connections are left of %d whose processes were killed, want %d at most", n, connections, most)
+	}
+	client.end()
+	server.end()
+}
 
-	server := exec.Command(program, "serve", strconv.Itoa(connections))
-	server.Env, server.Stderr = append(os.Environ(), env...), os.Stderr
-	end, err := server.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
+// A server has more children at once than there are seats; each has a lane.
+func TestManyChildrenHaveLanes(t *testing.T) {
+	const connections = 80
+	fabric := ds.Fabric(t)
+	server, port := serving(t, fabric, "keep", strconv.Itoa(connections))
+	client := forking(t, fabric, "crowd", port, strconv.Itoa(connections))
+	client.says("asked")
+	lanes := 0
+	for _, s := range client.sockets() {
+		if s.State == status.Lane {
+			lanes++
+		}
 	}
-	out, err := server.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
+	if lanes != connections {
+		t.Errorf("%d connections of %d have lanes", lanes, connections)
 	}
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer server.Process.Kill()
-	lines := bufio.NewReader(out)
-	port, err := lines.ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
+	client.end()
+	server.says("served")
+	server.end()
+}
 
-	client := exec.Command(program, "ask", strings.TrimSpace(port), strconv.Itoa(connections))
-	client.Env = append(os.Environ(), env...)
-	if out, err := client.CombinedOutput(); err != nil {
-		t.Errorf("the client: %v\n%s", err, out)
+// forker is a process of killed.c.
+type forker struct {
+	*testing.T
+	cmd *exec.Cmd
+	in  io.Closer
+	out *bufio.Reader
+}
+
+func serving(t *testing.T, fabric string, args ...string) (server *forker, port string) {
+	t.Helper()
+	server = forking(t, fabric, args...)
+	line, err := server.out.ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
 	}
-	if line, err := lines.ReadString('\n'); line != "served\n" {
-		t.Errorf("the server says %q, %v", line, err)
+	return server, strings.TrimSpace(line)
+}
+
+func forking(t *testing.T, fabric string, args ...string) *forker {
+	t.Helper()
+	cmd := exec.Command(ds.Build(t, "killed", nil, "killed.c"), args...)
+	cmd.Env = append(os.Environ(), ds.Preload(ds.Library(t), fabric, "EXN_DS_REQUIRE=1")...)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
 	}
-	if p, found := status.Of(server.Process.Pid); !found || p.Err != nil {
-		t.Errorf("the server publishes nothing: %v", p.Err)
-	} else if len(p.Sockets) > most {
-		t.Errorf("%d connections are left of %d whose processes were killed, want %d at most", len(p.Sockets), connections, most)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
 	}
-	end.Close()
-	if err := server.Wait(); err != nil {
-		t.Error(err)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill() })
+	return &forker{t, cmd, in, bufio.NewReader(out)}
+}
+
+func (f *forker) says(want string) {
+	f.Helper()
+	if line, err := f.out.ReadString('\n'); line != want+"\n" {
+		f.Fatalf("%v says %q, %v", f.cmd.Args, line, err)
+	}
+}
+
+func (f *forker) sockets() []status.Socket {
+	f.Helper()
+	p, found := status.Of(f.cmd.Process.Pid)
+	if !found || p.Err != nil {
+		f.Fatalf("%v publishes nothing: %v", f.cmd.Args, p.Err)
+	}
+	return p.Sockets
+}
+
+func (f *forker) end() {
+	f.Helper()
+	f.in.Close()
+	if err := f.cmd.Wait(); err != nil {
+		f.Errorf("%v: %v", f.cmd.Args, err)
 	}
 }
