@@ -66,7 +66,7 @@ bool lane_news(const struct lane_rx *r, uint64_t *slot, uint64_t *turns)
 	return news;
 }
 
-bool lane_last(const struct lane_rx *r, uint64_t slot, uint32_t tag)
+HINT bool lane_last(const struct lane_rx *r, uint64_t slot, uint32_t tag)
 {
 	return slot > r->slot && (status_at(r, slot - 1) >> 32 & 0x3f) == tag;
 }

@@ -340,7 +340,7 @@ HINT bool lane_news(const struct lane_rx *r, uint64_t *slot, uint64_t *turns);
 
 // lane_last: of the slots below that one, which lane_news went through, the last is not
 // taken and has this tag.
-bool lane_last(const struct lane_rx *r, uint64_t slot, uint32_t tag);
+HINT bool lane_last(const struct lane_rx *r, uint64_t slot, uint32_t tag);
 
 // lane_read takes stream bytes until the cursor ends or something else comes, such as an
 // advert, which it opens; *hostile is set when that is nonsense. Credit is given by lane_give.

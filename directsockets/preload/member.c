@@ -474,7 +474,8 @@ HINT uint32_t member_due(struct member *m, bool take)
 			m->starved = starved;
 		if (r && fresh) {
 			m->last = r;
-			// The kernel tells of it again, maybe before the bytes in front of it are read.
+			// The kernel tells of it again, maybe before the bytes in front of it are read. It is
+			// the last that a lane ever has, so nobody takes it for another.
 			m->ended |= want & EPOLLIN && !(want & ~r & EPOLLRDHUP) && lane_last(&c->rx, at, TAG_SHUTDOWN);
 		}
 	}
