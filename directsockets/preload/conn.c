@@ -209,7 +209,7 @@ static void kernel_lowat(const struct conn *c, int fd, uint32_t bytes)
 
 void conn_try_engage(struct conn *c, int fd)
 {
-	if (c->calls < c->due || conn_shared(c) || c->owner != process_id() || (c->nonblock && !c->watched))
+	if (c->calls < c->due || c->owner != process_id() || (c->nonblock && !c->watched) || conn_shared(c))
 		return;
 	int saved = errno;
 	c->due = c->calls + 7; // odd: not each time at the same call of what a program repeats

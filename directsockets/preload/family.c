@@ -51,6 +51,7 @@ static struct tables *tables;
 static int memory = -1;
 static _Atomic(_Atomic uint32_t *) seats; // shared, as is what follows
 static int seat_file = -1;
+static _Atomic int seats_begun; // by a thread that is not done, or failed; or they are not ours to make
 static _Atomic uint64_t own; // our seat
 static _Atomic uint32_t next_conn; // where a free one may be; a hint
 static _Atomic uint32_t conns_top; // those above were never used
@@ -129,8 +130,9 @@ struct conn *family_conn_new(void)
 			atomic_init(&c->rcvlowat, 1);
 			atomic_init(&c->linger_s, -1);
 			atomic_store_explicit(&next_conn, i + 1, memory_order_relaxed);
-			if (c - t->conns >= conns_top)
-				conns_top = (uint32_t)(c - t->conns) + 1;
+			uint32_t end = (uint32_t)(c - t->conns) + 1, top = conns_top;
+			while (top < end && !atomic_compare_exchange_weak(&conns_top, &top, end))
+				;
 			return c;
 		}
 	}
@@ -165,8 +167,7 @@ struct conn *family_conn_next(struct conn *after)
 // seats_made: the family has seats, and this process, if it made them, the first.
 static bool seats_made(void)
 {
-	static _Atomic int begun; // by a thread that is not done, or failed
-	if (seats || atomic_exchange(&begun, 1))
+	if (seats || atomic_exchange(&seats_begun, 1))
 		return seats != NULL;
 	seat_file = files_memory("exn-ds-seats", SEATS * sizeof *seats);
 	void *p = MAP_FAILED;
@@ -176,6 +177,7 @@ static bool seats_made(void)
 		files_close(seat_file);
 		return false;
 	}
+	*(_Atomic uint32_t *)p = SEAT_GIVEN;
 	seats = p;
 	family_sit(bit(0));
 	return true;
@@ -190,13 +192,15 @@ static struct flock byte_of(int seat)
 static bool seat_dead(int s)
 {
 	struct flock l = byte_of(s);
-	return seats[s] == SEAT_TAKEN && real.fcntl(seat_file, F_GETLK, &l) == 0 && l.l_type == F_UNLCK;
+	return seats && seats[s] == SEAT_TAKEN && real.fcntl(seat_file, F_GETLK, &l) == 0 && l.l_type == F_UNLCK;
 }
 
 uint64_t family_seat(void)
 {
 	static _Atomic uint32_t next;
-	for (int k = 0; k < SEATS && seats_made(); k++) {
+	if (!seats_made())
+		return 0;
+	for (int k = 0; k < SEATS; k++) {
 		int s = (int)(atomic_fetch_add(&next, 1) % SEATS); // the one that was left longest ago, as a rule
 		uint32_t is = seats[s];
 		if ((is == SEAT_FREE || (is == SEAT_TAKEN && bit(s) != own && seat_dead(s))) &&
@@ -217,6 +221,13 @@ void family_sit(uint64_t seat)
 		seats[s] = SEAT_TAKEN;
 }
 
+void family_cloned(void)
+{
+	own = 0;
+	if (tables)
+		seats_begun = 1;
+}
+
 void family_unseat(uint64_t seat)
 {
 	if (seat)
@@ -225,12 +236,12 @@ void family_unseat(uint64_t seat)
 
 uint64_t family_own(void) { return own; }
 
-bool family_live(uint64_t seats)
+bool family_live(uint64_t of)
 {
-	if (seats & own)
+	if (of & own)
 		return true;
-	for (; seats; seats &= seats - 1) {
-		if (!seat_dead(__builtin_ctzll(seats)))
+	for (; of; of &= of - 1) {
+		if (!seat_dead(__builtin_ctzll(of)))
 			return true;
 	}
 	return false;

@@ -219,6 +219,7 @@ void family_child(void);
 // 0: it has none, as before it forks for the first time, and if there are too many.
 uint64_t family_seat(void);       // for a child to be
 void family_sit(uint64_t seat);   // in the child: this is ours
+void family_cloned(void);         // likewise: we have none, since nobody gave it before we were
 void family_unseat(uint64_t seat); // there is no child
 uint64_t family_own(void);        // our seat
 bool family_live(uint64_t seats); // one of these at least

@@ -12,7 +12,7 @@
 // the parent's tables.
 //
 // A child made by a raw clone is found by a page that the kernel wipes in
-// children; it counts its references when it first calls us.
+// children; it counts its references when it first calls us, and has no seat.
 //
 // exit: what is open is closed in order, so that peers see SHUTDOWN rather than
 // a death.
@@ -76,15 +76,17 @@ void process_disinherit(struct conn *c, int fd, bool first)
 		conn_unhold(c, heir ? *heir : family_own());
 }
 
-// child: cloned past us, so that nothing was counted for it before.
-static void child(bool cloned, uint64_t seat)
+static void child(void)
 {
+	bool cloned = !heir; // past us, so that nothing was counted for it before
 	id = (uint32_t)getpid();
 	*alive = 1;
-	heir = NULL;
-	family_sit(seat);
-	if (cloned)
+	if (cloned) {
+		family_cloned();
 		process_conns(process_inherit);
+	} else {
+		family_sit(*heir);
+	}
 	buffer_child(cloned);
 	rendezvous_child();
 	epset_child();
@@ -99,8 +101,8 @@ void process_begin(void)
 	if (process_alive) {
 		if (*process_alive)
 			return;
-		if (!config.off) // a raw clone
-			child(true, family_seat());
+		if (!config.off)
+			child();
 		*alive = 1;
 		return;
 	}
@@ -146,7 +148,7 @@ static pid_t forked(pid_t (*next)(void))
 	pid_t pid = next();
 	int saved = errno;
 	if (pid == 0) {
-		child(false, seat);
+		process_begin(); // unless a handler of pthread_atfork has called us
 	} else if (pid < 0) {
 		process_conns(process_disinherit);
 		family_unseat(seat);

@@ -315,8 +315,8 @@ static bool named(const struct conn *c, const struct channel *ch, const struct m
 	struct tuple turned;
 	(void)ch;
 	tuple_turn(&turned, &m->tuple);
-	return (c->state == CONN_OFFERED || c->state == CONN_ATTACHING) && !conn_shared(c) && c->ino == m->peer_ino &&
-	       tuple_equal(&c->tuple, &turned);
+	return (c->state == CONN_OFFERED || c->state == CONN_ATTACHING) && c->ino == m->peer_ino &&
+	       tuple_equal(&c->tuple, &turned) && !conn_shared(c);
 }
 
 static void attach(struct channel *ch, const struct message *m, const struct proof *handed)

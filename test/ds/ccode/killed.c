@@ -5,14 +5,18 @@
 //
 //	killed serve N		says its port, serves N, says so, and waits for the end of its input
 //	killed keep N		likewise, and no child is killed
-//	killed ask PORT N	is the client of serve
+//	killed clone N		likewise, but children are cloned by a system call, do one round trip,
+//				and live until the parent has done the others
+//	killed ask PORT N	is the client of serve and clone
 //	killed crowd PORT N	that of keep, which has all connections open until the end of its input
 #include <arpa/inet.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -35,6 +39,35 @@ static int trip(int fd, int first)
 	return first || send(fd, b, sizeof b, MSG_NOSIGNAL) == sizeof b;
 }
 
+// cloned has a child, of which the C library does not know, do the first round trip.
+static void cloned(int fd)
+{
+	int up[2];
+	char one = 1;
+	if (pipe(up) < 0)
+		die("pipe");
+	pid_t pid = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+	if (pid < 0)
+		die("clone");
+	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (!trip(fd, 0) || write(up[1], &one, 1) != 1)
+			_exit(1);
+		for (;;)
+			pause();
+	}
+	if (read(up[0], &one, 1) != 1)
+		die("the child");
+	for (int k = 1; k < TRIPS; k++)
+		if (!trip(fd, 0))
+			die("a round trip");
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	close(up[0]);
+	close(up[1]);
+	close(fd);
+}
+
 static void wait_for_end(const char *say)
 {
 	puts(say);
@@ -42,7 +75,7 @@ static void wait_for_end(const char *say)
 	getchar();
 }
 
-static void serve(int n, int keep)
+static void serve(int n, int keep, int clones)
 {
 	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	socklen_t len = sizeof a;
@@ -55,6 +88,10 @@ static void serve(int n, int keep)
 		int fd = accept(l, NULL, NULL);
 		if (fd < 0)
 			die("accept");
+		if (clones) {
+			cloned(fd);
+			continue;
+		}
 		pid_t pid = fork();
 		if (pid < 0)
 			die("fork");
@@ -101,7 +138,7 @@ int main(int argc, char **argv)
 {
 	int keep = argc > 1 && (strcmp(argv[1], "keep") == 0 || strcmp(argv[1], "crowd") == 0);
 	if (argc == 3)
-		serve(atoi(argv[2]), keep);
+		serve(atoi(argv[2]), keep, strcmp(argv[1], "clone") == 0);
 	else if (argc == 4)
 		ask(atoi(argv[2]), atoi(argv[3]), keep);
 	else

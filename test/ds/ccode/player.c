@@ -172,6 +172,10 @@ static void join(struct call *c, int n)
 	memcpy(c->note, t->call.note, sizeof c->note);
 }
 
+// born makes a call of the library's in each child, as programs' handlers do, before fork
+// returns there.
+static void born(void) { close(-1); }
+
 void play_fork(struct call *c)
 {
 	int up[2];
@@ -229,6 +233,7 @@ int main(int argc, char **argv)
 			return 2;
 	}
 	watch_signal(SIGPIPE, 0);
+	pthread_atfork(NULL, NULL, born);
 
 	static struct call c;
 	for (;;) {

@@ -11,10 +11,11 @@ import (
 
 	"exnet/directsockets/status"
 	"exnet/test/ds"
+	"exnet/test/ds/script"
 )
 
 // PRC-1: a server's children are killed with their connections open, one after the other and
-// more than there are seats. Each has a lane; what they held does not stay with the server.
+// more than there are seats. What they held does not stay with the server.
 func TestKilledChildrenLeaveNothing(t *testing.T) {
 	const connections, most = 100, 20
 	fabric := ds.Fabric(t)
@@ -47,6 +48,34 @@ func TestManyChildrenHaveLanes(t *testing.T) {
 	client.end()
 	server.says("served")
 	server.end()
+}
+
+// A child that is cloned past the library, before its parent has forked otherwise.
+func TestClonedChildShares(t *testing.T) {
+	const connections = "3"
+	fabric := ds.Fabric(t)
+	server, port := serving(t, fabric, "clone", connections)
+	client := forking(t, fabric, "ask", port, connections)
+	client.end()
+	server.says("served")
+	server.end()
+}
+
+// Who forked takes its connection to a lane when no other process holds it any more.
+func TestLaneWhenNoOtherHolds(t *testing.T) {
+	library := ds.Library(t)
+	for name, ends := range map[string]string{"killed": "A kill9\na reap", "closed": "A close c"} {
+		t.Run(name, func(t *testing.T) {
+			s := parse(t, "script x\nb l=listen 4\na c=socket 4\na connect c 4 $port\nb d=accept l\na fork\n"+ends+
+				"\na&7 pong c 40 600\nb ping d 40 600\na join 7\n")
+			sockets := outcome(t, script.Stage{Player: player(t), Env: ds.Preload(library, ds.Fabric(t))}, s)
+			for _, end := range both {
+				if s := sockets[end]; s.State != status.Lane {
+					t.Errorf("end %c is not on a lane: %+v", end, s)
+				}
+			}
+		})
+	}
 }
 
 // forker is a process of killed.c.
