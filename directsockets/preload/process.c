@@ -139,7 +139,7 @@ __attribute__((destructor)) static void unloaded(void) { leave(); }
 static pid_t forked(pid_t (*next)(void))
 {
 	HOOK();
-	if (config.off || files_top() == 0)
+	if (config.off || files_top() == 0 || heir) // in a static program fork calls our _Fork
 		return next();
 	uint64_t seat = family_seat();
 	heir = &seat;

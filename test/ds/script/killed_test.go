@@ -63,18 +63,23 @@ func TestClonedChildShares(t *testing.T) {
 
 // Who forked takes its connection to a lane when no other process holds it any more.
 func TestLaneWhenNoOtherHolds(t *testing.T) {
-	library := ds.Library(t)
-	for name, ends := range map[string]string{"killed": "A kill9\na reap", "closed": "A close c"} {
-		t.Run(name, func(t *testing.T) {
-			s := parse(t, "script x\nb l=listen 4\na c=socket 4\na connect c 4 $port\nb d=accept l\na fork\n"+ends+
-				"\na&7 pong c 40 600\nb ping d 40 600\na join 7\n")
-			sockets := outcome(t, script.Stage{Player: player(t), Env: ds.Preload(library, ds.Fabric(t))}, s)
-			for _, end := range both {
-				if s := sockets[end]; s.State != status.Lane {
-					t.Errorf("end %c is not on a lane: %+v", end, s)
+	stages := map[string]script.Stage{
+		"preloaded": {Player: player(t), Env: ds.Preload(ds.Library(t), ds.Fabric(t))},
+		"static":    {Player: staticPlayer(t), Env: ds.Preload("", ds.Fabric(t))},
+	}
+	for how, end := range map[string]string{"killed": "A kill9\na reap", "closed": "A close c"} {
+		for by, stage := range stages {
+			t.Run(how+"/"+by, func(t *testing.T) {
+				s := parse(t, "script x\nb l=listen 4\na c=socket 4\na connect c 4 $port\nb d=accept l\na fork\n"+end+
+					"\na&7 pong c 40 600\nb ping d 40 600\na join 7\n")
+				sockets := outcome(t, stage, s)
+				for _, end := range both {
+					if s := sockets[end]; s.State != status.Lane {
+						t.Errorf("end %c is not on a lane: %+v", end, s)
+					}
 				}
-			}
-		})
+			})
+		}
 	}
 }
 
