@@ -177,11 +177,17 @@ void conn_heed(void)
 	}
 }
 
+// kicked passes it on to those of our family who alone hold what we had a lane for: of them
+// the peer does not know.
 static void kicked(int signo)
 {
 	int saved = errno;
-	(void)signo;
+	uint64_t others = 0, own = family_own();
 	conn_heed();
+	for (struct conn *c = NULL; own && (c = family_conn_next(c)) != NULL;)
+		if (c->state == CONN_ENGAGED && !(c->holders & own))
+			others |= c->holders;
+	family_signal(others, signo);
 	errno = saved;
 }
 

@@ -29,6 +29,7 @@
 
 #include <errno.h>
 #include <sched.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -245,6 +246,15 @@ bool family_live(uint64_t of)
 			return true;
 	}
 	return false;
+}
+
+void family_signal(uint64_t of, int signo)
+{
+	for (; seats && of; of &= of - 1) {
+		struct flock l = byte_of(__builtin_ctzll(of));
+		if (real.fcntl(seat_file, F_GETLK, &l) == 0 && l.l_type != F_UNLCK && l.l_pid > 0)
+			kill(l.l_pid, signo);
+	}
 }
 
 bool family_channel_known(const struct channel *ch)
