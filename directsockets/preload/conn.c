@@ -185,7 +185,7 @@ static void kicked(int signo)
 	uint64_t others = 0, own = family_own();
 	conn_heed();
 	for (struct conn *c = NULL; own && (c = family_conn_next(c)) != NULL;)
-		if (c->state == CONN_ENGAGED && !(c->holders & own))
+		if (c->state == CONN_ENGAGED && c->owner == process_id() && !(c->holders & own))
 			others |= c->holders;
 	family_signal(others, signo);
 	errno = saved;
