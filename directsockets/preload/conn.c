@@ -145,6 +145,12 @@ enum tcp_state conn_tcp_state(int fd)
 	return real.getsockopt(fd, IPPROTO_TCP, TCP_INFO, &t, &n) == 0 ? t.tcpi_state : CLOSED;
 }
 
+bool conn_fin_came(int fd)
+{
+	enum tcp_state s = conn_tcp_state(fd);
+	return s != ESTABLISHED && s != FIN_WAIT1 && s != FIN_WAIT2;
+}
+
 void conn_stays(struct conn *c, int fd, enum reason why)
 {
 	if (!config.require || why == REASON_PEER_GONE) {

@@ -123,6 +123,9 @@ void conn_options(struct conn *c, int fd, int option);
 enum tcp_state { ESTABLISHED = 1, FIN_WAIT1 = 4, FIN_WAIT2 = 5, CLOSED = 7, LAST_ACK = 9, CLOSING = 11 };
 enum tcp_state conn_tcp_state(int fd);
 
+// conn_fin_came tells FIN from our own shutdown of the read side, which poll does not.
+bool conn_fin_came(int fd);
+
 // conn_reset aborts: ECONNRESET here and at the peer.
 void conn_reset(struct conn *c, int fd, enum reason why);
 

@@ -110,6 +110,10 @@ static void hint_to(struct epset *e, struct member *m, bool ended, uint32_t news
 	e->news++;
 	marks_heat(e, m);
 	atomic_store(&m->c->rx_hint, 1);
+	// Behind our own shutdown of reading bytes may come, and FIN, which is news then.
+	bool shut = m->c->rx_shut && !ended;
+	if (shut && !conn_fin_came(m->fd))
+		news &= ~(uint32_t)EPOLLRDHUP;
 	// Bytes concern who wants to read, an end concerns all, once. What TCP brought
 	// may have been read before we heard of it.
 	uint32_t end = news & (EPOLLRDHUP | EPOLLHUP | EPOLLERR), known = end & (m->heard | (m->ended ? EPOLLRDHUP : 0u));
@@ -118,7 +122,7 @@ static void hint_to(struct epset *e, struct member *m, bool ended, uint32_t news
 	old |= end && end == known;
 	m->kernel |= ended || (news & ~end & m->events && !old) || end != known;
 	// To who asks for room only the lane has told no end.
-	m->edge |= end != known && !(m->events & (EPOLLIN | EPOLLRDHUP | EPOLLPRI));
+	m->edge |= end != known && (shut || !(m->events & (EPOLLIN | EPOLLRDHUP | EPOLLPRI)));
 	if (!ended) {
 		m->heard = end;
 		m->moved = false;

@@ -167,13 +167,6 @@ void rx_turn(struct conn *c, int fd)
 	}
 }
 
-// fin_came tells FIN from our own shutdown of the read side, which poll does not.
-static bool fin_came(int fd)
-{
-	enum tcp_state s = conn_tcp_state(fd);
-	return s != ESTABLISHED && s != FIN_WAIT1 && s != FIN_WAIT2;
-}
-
 // knows: the kernel has reset the connection by itself.
 static bool knows(const struct conn *c, int fd)
 {
@@ -218,7 +211,7 @@ static bool probe(struct conn *c, int fd, bool lane)
 	atomic_store_explicit(&c->asked, clock_ticks(), memory_order_relaxed);
 	if (c->dead || look(c, fd, &p) < 0)
 		return false;
-	if (p.revents & POLLRDHUP && !c->dead && (!c->rx_shut || fin_came(fd))) {
+	if (p.revents & POLLRDHUP && !c->dead && (!c->rx_shut || conn_fin_came(fd))) {
 		news |= !c->rx_fin;
 		ended(c, fd);
 	} else if (lane && !c->dead && !c->rx_fin && atomic_load(&c->channel->live) != 1 && lane_look(&c->rx) == LOOK_NONE) {
@@ -443,7 +436,7 @@ ssize_t rx_take(struct conn *c, int fd, struct cursor *cur, int flags)
 			return -errno;
 		if (!c->rx_pending && lane_valid(&c->rx, c->rx.slot))
 			continue; // SWITCH was posted before FIN, or meanwhile
-		if (r == 0 && c->rx_shut && !fin_came(fd))
+		if (r == 0 && c->rx_shut && !conn_fin_came(fd))
 			return 0;
 		if (r == 0) {
 			ended(c, fd);
@@ -496,7 +489,7 @@ uint32_t rx_ready(struct conn *c, int fd)
 			uint32_t k = look(c, fd, &p) > 0 ? (uint32_t)p.revents & 0xffff : 0;
 			if (k)
 				atomic_store(&c->rx_hint, 1);
-			if (k & EPOLLRDHUP && (!c->rx_shut || fin_came(fd)))
+			if (k & EPOLLRDHUP && (!c->rx_shut || conn_fin_came(fd)))
 				ended(c, fd);
 			if (!c->rx_pending && lane_valid(&c->rx, c->rx.slot))
 				continue; // SWITCH was posted before FIN, or meanwhile
