@@ -61,11 +61,11 @@ bin/suite: FORCE
 	$(GO) build -o $@ ./test/suite
 
 # In one go: it takes seconds, and most sources need most headers.
-compile = $(CC) -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -fPIC -fvisibility=hidden -pthread $(CFLAGS)
+compile = $(CC) -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -Wframe-larger-than=2500 -fPIC -fvisibility=hidden -pthread $(CFLAGS)
 
 bin/libextds.so: $(preload) $(wildcard directsockets/preload/*.h)
 	@mkdir -p $(@D)
-	$(compile) -shared -o $@ $(preload) -ldl
+	$(compile) -shared -Wl,-z,now -o $@ $(preload) -ldl
 
 # The same for static programs, which are linked with -Wl,@bin/libextds.wrap: what the
 # shared one exports as read is __wrap_read here, and nothing else is seen. Calls of __read

@@ -24,6 +24,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/sysinfo.h>
 
@@ -31,6 +32,13 @@
 #include "config.h"
 
 enum { SHARE = 8, MAP_SHARE = 4, TEXT = 8192, PATH = 4096 };
+
+// What is read, and of what. Threads may have stacks of 16 KiB, so it is mapped for the
+// while, and not allocated, since allocators call us.
+struct scratch {
+	char groups[TEXT], text[TEXT];
+	char dir[PATH], path[PATH + 256];
+};
 #define MOST (1ull << 30)
 
 static _Atomic uint64_t mapped;
@@ -49,12 +57,11 @@ bool budget_map(uint64_t size)
 void budget_unmap(uint64_t size) { atomic_fetch_sub(&mapped, size); }
 
 // file reads one. errno stays: whose call this is may succeed.
-static bool file(const char *dir, const char *name, char text[TEXT])
+static bool file(struct scratch *s, const char *dir, const char *name, char text[TEXT])
 {
-	char path[PATH + 256];
 	int saved = errno;
-	snprintf(path, sizeof path, "%s/%s", dir, name);
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	snprintf(s->path, sizeof s->path, "%s/%s", dir, name);
+	int fd = open(s->path, O_RDONLY | O_CLOEXEC);
 	ssize_t n = fd < 0 ? -1 : real.read(fd, text, TEXT - 1);
 	if (fd >= 0)
 		real.close(fd);
@@ -75,15 +82,15 @@ static uint64_t number(const char *text, const char *name)
 	return 0;
 }
 
-// group lowers *limit and *left to those of the cgroup dir, of either version.
-static void group(const char *dir, bool second, uint64_t *limit, uint64_t *left)
+// group lowers *limit and *left to those of the cgroup s->dir, of either version.
+static void group(struct scratch *s, bool second, uint64_t *limit, uint64_t *left)
 {
-	char text[TEXT];
-	if (!file(dir, second ? "memory.max" : "memory.limit_in_bytes", text) || !strncmp(text, "max", 3))
+	char *text = s->text;
+	if (!file(s, s->dir, second ? "memory.max" : "memory.limit_in_bytes", text) || !strncmp(text, "max", 3))
 		return;
 	uint64_t most = strtoull(text, NULL, 10);
-	uint64_t used = file(dir, second ? "memory.current" : "memory.usage_in_bytes", text) ? strtoull(text, NULL, 10) : 0;
-	if (file(dir, "memory.stat", text)) {
+	uint64_t used = file(s, s->dir, second ? "memory.current" : "memory.usage_in_bytes", text) ? strtoull(text, NULL, 10) : 0;
+	if (file(s, s->dir, "memory.stat", text)) {
 		const char *total = second ? "" : "total_";
 		char active[32], inactive[32];
 		snprintf(active, sizeof active, "%sactive_file", total);
@@ -97,16 +104,12 @@ static void group(const char *dir, bool second, uint64_t *limit, uint64_t *left)
 		*left = most - (used < most ? used : most);
 }
 
-static void limits(uint64_t *limit, uint64_t *left)
+// groups lowers both to those of all our cgroups.
+static void groups(struct scratch *s, uint64_t *limit, uint64_t *left)
 {
-	struct sysinfo s;
-	char text[TEXT];
-	*limit = *left = ~0ull;
-	if (sysinfo(&s) == 0)
-		*limit = (uint64_t)s.totalram * s.mem_unit; // what is left of it is the kernel's to find
-	if (!file("/proc/self", "cgroup", text))
+	if (!file(s, "/proc/self", "cgroup", s->groups))
 		return;
-	for (char *line = text, *next; *line; line = next) {
+	for (char *line = s->groups, *next; *line; line = next) {
 		next = line + strcspn(line, "\n");
 		if (*next)
 			*next++ = 0;
@@ -120,17 +123,31 @@ static void limits(uint64_t *limit, uint64_t *left)
 		// Up to the root. In a container the group of this process may be the
 		// root of what is mounted, and the path above it lead nowhere.
 		for (size_t n = strlen(path);; n--) {
-			char dir[PATH];
 			if (n > 0 && path[n - 1] == '/')
 				continue;
-			snprintf(dir, sizeof dir, "/sys/fs/cgroup%s%.*s", second ? "" : "/memory", (int)n, path);
-			group(dir, second, limit, left);
+			snprintf(s->dir, sizeof s->dir, "/sys/fs/cgroup%s%.*s", second ? "" : "/memory", (int)n, path);
+			group(s, second, limit, left);
 			while (n > 0 && path[n - 1] != '/')
 				n--;
 			if (n == 0)
 				break;
 		}
 	}
+}
+
+static void limits(uint64_t *limit, uint64_t *left)
+{
+	struct sysinfo of;
+	*limit = *left = ~0ull;
+	if (sysinfo(&of) == 0)
+		*limit = (uint64_t)of.totalram * of.mem_unit; // what is left of it is the kernel's to find
+	int saved = errno;
+	struct scratch *s = mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (s != MAP_FAILED) {
+		groups(s, limit, left);
+		munmap(s, sizeof *s);
+	}
+	errno = saved;
 }
 
 // The parts of the whole, in quarters, up to which a use of memory may bring us.

@@ -135,21 +135,24 @@ bool channel_hung_up(const struct channel *ch)
 
 void channel_look(void)
 {
-	struct pollfd p[FAMILY_CHANNELS];
-	struct channel *of[FAMILY_CHANNELS];
-	nfds_t n = 0;
-	for (int i = 0; i < FAMILY_CHANNELS; i++) {
-		struct channel *ch = held[i].ch;
-		if (ch && ch->owner == process_id() && ch->serial == held[i].serial && atomic_load(&ch->live) == 1) {
-			of[n] = ch;
-			p[n++] = (struct pollfd){held[i].ctl, 0, 0};
+	enum { AT_ONCE = 32 }; // threads may have stacks of 16 KiB
+	for (int i = 0; i < FAMILY_CHANNELS;) {
+		struct pollfd p[AT_ONCE];
+		struct channel *of[AT_ONCE];
+		nfds_t n = 0;
+		for (; i < FAMILY_CHANNELS && n < AT_ONCE; i++) {
+			struct channel *ch = held[i].ch;
+			if (ch && ch->owner == process_id() && ch->serial == held[i].serial && atomic_load(&ch->live) == 1) {
+				of[n] = ch;
+				p[n++] = (struct pollfd){held[i].ctl, 0, 0};
+			}
 		}
+		if (n == 0 || real.poll(p, n, 0) <= 0)
+			continue;
+		for (nfds_t k = 0; k < n; k++)
+			if (p[k].revents & (POLLHUP | POLLERR))
+				channel_kill(of[k], REASON_PEER_GONE);
 	}
-	if (n == 0 || real.poll(p, n, 0) <= 0)
-		return;
-	for (nfds_t i = 0; i < n; i++)
-		if (p[i].revents & (POLLHUP | POLLERR))
-			channel_kill(of[i], REASON_PEER_GONE);
 }
 
 static bool own_memory(struct channel *ch, int *fd)

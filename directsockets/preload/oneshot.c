@@ -125,7 +125,7 @@ static int fired_by(const char *line, const struct member *m)
 // -1 if that cannot be told.
 static int fired(const struct epset *e, const struct member *m)
 {
-	char path[48], text[4096];
+	char path[48], text[1024]; // some lines
 	size_t have = 0;
 	int r = -1;
 	if (m->absent)

@@ -85,7 +85,7 @@ void proof_drop(struct proof *p)
 // it returns the device of the member's file system.
 static bool members(int fd, uint64_t ino, bool any, uint64_t *dev)
 {
-	char path[48], text[4096];
+	char path[48], text[1024]; // a set of ours has one member
 	snprintf(path, sizeof path, "/proc/self/fdinfo/%d", fd);
 	int f = open(path, O_RDONLY | O_CLOEXEC);
 	if (f < 0)

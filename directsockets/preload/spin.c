@@ -78,26 +78,31 @@ static bool text(const char *group, const char *name, char *to, size_t n)
 // as the root of what is mounted and still be told the path outside, which leads nowhere then.
 static void group(char *to)
 {
-	char all[4096], some[64], *next;
+	char all[PATH], some[64], *end;
+	int saved = errno, fd = open("/proc/self/cgroup", O_RDONLY | O_CLOEXEC);
+	bool first = false;
+	ssize_t got;
 	snprintf(to, PATH, TOP);
-	text("/proc/self", "cgroup", all, sizeof all);
-	for (char *line = all; *line; line = next) {
-		next = line + strcspn(line, "\n");
-		if (*next)
-			*next++ = 0;
-		char *kind = strchr(line, ':'), *path = kind ? strchr(kind + 1, ':') : NULL;
-		if (!path)
-			continue;
-		*path++ = 0;
-		if (!kind[1]) {
-			snprintf(to, PATH, TOP "%s", path);
-		} else if ((!strcmp(kind + 1, "cpu") || !strncmp(kind + 1, "cpu,", 4)) && text(TOP "/cpu", "cpu.stat", some, sizeof some)) {
-			snprintf(to, PATH, TOP "/cpu%s", path);
-			break;
+	for (size_t have = 0; fd >= 0 && !first && (got = real.read(fd, all + have, sizeof all - 1 - have)) > 0;) {
+		char *line = all;
+		all[have += (size_t)got] = 0;
+		for (; !first && (end = strchr(line, '\n')); line = end + 1) {
+			*end = 0;
+			char *kind = strchr(line, ':'), *path = kind ? strchr(kind + 1, ':') : NULL;
+			if (!path)
+				continue;
+			*path++ = 0;
+			first = (!strcmp(kind + 1, "cpu") || !strncmp(kind + 1, "cpu,", 4)) && text(TOP "/cpu", "cpu.stat", some, sizeof some);
+			if (first || !kind[1])
+				snprintf(to, PATH, TOP "%s%s", first ? "/cpu" : "", path);
 		}
+		memmove(all, line, have = strlen(line));
 	}
-	for (size_t end = strlen(to); end > 0 && to[end - 1] == '/'; end--)
-		to[end - 1] = 0;
+	if (fd >= 0)
+		real.close(fd);
+	errno = saved;
+	for (size_t n = strlen(to); n > 0 && to[n - 1] == '/'; n--)
+		to[n - 1] = 0;
 }
 
 // above goes to the cgroup above, if there is one.

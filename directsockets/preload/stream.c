@@ -117,10 +117,18 @@ static bool returning(struct conn *c, int fd, bool advert)
 	return told;
 }
 
+// discard is stream_recv with MSG_TRUNC: it goes over the same bytes again and again.
+static __attribute__((noinline)) ssize_t discard(struct conn *c, int fd, size_t size, int flags)
+{
+	char scratch[1024];
+	struct iovec waste[64], *end = waste;
+	for (size_t part; size > 0 && end < waste + 64; size -= part)
+		*end++ = (struct iovec){scratch, part = size < sizeof scratch ? size : sizeof scratch};
+	return stream_recv(c, fd, waste, (int)(end - waste), flags & ~MSG_TRUNC);
+}
+
 ssize_t stream_recv(struct conn *c, int fd, const struct iovec *iov, int n, int flags)
 {
-	char scratch[4096];
-	struct iovec waste;
 	struct cursor cur = cursor_make(iov, n);
 	if (flags & (MSG_OOB | MSG_ERRQUEUE))
 		return STREAM_NATIVE;
@@ -136,11 +144,8 @@ ssize_t stream_recv(struct conn *c, int fd, const struct iovec *iov, int n, int 
 		errno = e;
 		return e ? -1 : 0;
 	}
-	if (flags & MSG_TRUNC) { // TCP discards instead of copying
-		waste = (struct iovec){scratch, cur.left < sizeof scratch ? cur.left : sizeof scratch};
-		cur = cursor_make(&waste, 1);
-		flags &= ~MSG_TRUNC;
-	}
+	if (flags & MSG_TRUNC) // TCP discards instead of copying
+		return discard(c, fd, cur.left, flags);
 	bool block = !c->nonblock && !(flags & MSG_DONTWAIT);
 	size_t low = c->rcvlowat ? c->rcvlowat : 1;
 	size_t target = flags & MSG_WAITALL ? cur.left : low < cur.left ? low : cur.left;
