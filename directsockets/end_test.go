@@ -323,7 +323,7 @@ func TestReasonNames(t *testing.T) {
 		reasonVersion: "version", reasonMemory: "memory", reasonFiles: "files", reasonLanes: "lanes",
 		reasonUncounted: "uncounted bytes", reasonOption: "option", reasonPeerGone: "peer gone", reasonTripwire: "tripwire",
 		reasonHostile: "hostile memory", reasonTest: "test", reasonRefused: "refused by peer", reasonRaw: "raw system call", reasonPolicy: "policy",
-		reasonBrief: "short connections", reasonNAT: "nat",
+		reasonBrief: "short connections", reasonNAT: "nat", reasonUnread: "unread",
 	} {
 		if r.String() != name {
 			t.Errorf("reason %d is %q, want %q", r, r, name)

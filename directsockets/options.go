@@ -33,8 +33,9 @@ type settings struct {
 	guess       bool   // unless most were short at that port, and neither is set
 	spin        time.Duration
 	geometry    lane.Geometry
-	windowLeast uint32 // what a connection gets of a window at first
-	veloMax     int    // what is left of a write goes by slots up to this size
+	windowLeast uint32        // what a connection gets of a window at first
+	veloMax     int           // what is left of a write goes by slots up to this size
+	stuck       time.Duration // a reader that takes nothing from a full lane for so long gets the rest by TCP; 0: never
 	subnets     []netip.Prefix
 	memory      uint64 // that lanes may take; 0: by the limits of the process
 	verbose     bool
@@ -58,6 +59,7 @@ func environment() settings {
 		},
 		windowLeast: powerOfTwo("EXN_DS_WINDOW_LEAST", 64<<10, 16<<10, 16<<20),
 		veloMax:     int(number("EXN_DS_VELO_MAX", 480, 0, 4096)),
+		stuck:       time.Duration(number("EXN_DS_STUCK_MS", 100, 0, 1<<30)) * time.Millisecond,
 		memory:      number("EXN_DS_MEMORY", 0, 1, 1<<62),
 		verbose:     number("EXN_DS_VERBOSE", 0, 0, 9) > 0,
 	}

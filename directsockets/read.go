@@ -135,7 +135,7 @@ func (c *Conn) sleepRx() {
 		s.nap.begin()
 		c.ch.watchRx(c)
 		if !c.rxReady() && !c.rxStop() {
-			s.park()
+			s.park(0)
 		}
 		c.ch.unwatchRx(c)
 		s.nap.end()

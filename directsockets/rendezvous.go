@@ -80,6 +80,7 @@ const (
 	reasonPolicy
 	reasonBrief
 	reasonNAT
+	reasonUnread
 )
 
 var meetings struct {

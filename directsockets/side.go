@@ -94,16 +94,22 @@ func (s *side) leave() (rung bool) {
 	return rung
 }
 
-// park waits in a nap, no longer than up to the deadline. One that is set now wakes.
-func (s *side) park() {
-	if s.limit.Load() == 0 {
+// park waits in a nap, no longer than up to the deadline, and than most unless that is 0. A deadline
+// that is set now wakes.
+func (s *side) park(most time.Duration) {
+	left := most
+	if s.limit.Load() != 0 {
+		s.net.Lock()
+		left = time.Until(s.until)
+		s.net.Unlock()
+		if most > 0 {
+			left = min(left, most)
+		}
+	} else if most == 0 {
 		<-s.nap.bell
 		s.nap.heard = true
 		return
 	}
-	s.net.Lock()
-	left := time.Until(s.until)
-	s.net.Unlock()
 	if s.timer == nil {
 		s.timer = time.NewTimer(left)
 	} else {

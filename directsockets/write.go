@@ -27,7 +27,69 @@ type outbound struct {
 	switches uint64
 	shut     atomic.Bool // shut down
 	off      bool        // to stay on TCP
-	lent     []byte      // the memory of the advert that is out
+	full     fullness
+	lent     []byte // the memory of the advert that is out
+}
+
+// A fullness is what is known of a reader that takes nothing. A lane holds less than TCP, and there
+// are programs that need what TCP holds: both ends write, and only then read, or one does
+// and the other is itself. So who finds no room for as long as env.stuck, in which the reader
+// has taken nothing, goes on by TCP: for a second, and each time for twice as long.
+type fullness struct {
+	since  time.Time // when there was no room for the first time since the reader took any; zero: there was
+	credit uint64    // what it had taken by then
+	until  time.Time // by TCP until then
+	times  uint
+}
+
+const (
+	mostStuck = 6
+	kickEach  = time.Second / 16 // signals to a reader that has not taken SWITCH
+)
+
+// starve notes that there was no room.
+func (c *Conn) starve() {
+	f := &c.out.full
+	if credit := c.out.w.Credit(); f.since.IsZero() || credit != f.credit {
+		f.since, f.credit = time.Now(), credit
+	}
+}
+
+// stuck says that TCP is to have what follows.
+func (c *Conn) stuck() bool {
+	f := &c.out.full
+	if !f.until.IsZero() {
+		if time.Now().Before(f.until) {
+			return true
+		}
+		f.until = time.Time{}
+		c.reason.Store(uint32(reasonNone))
+	}
+	if f.since.IsZero() || env.stuck == 0 || c.out.mode.Load() != onLane {
+		return false
+	}
+	now := time.Now()
+	if now.Sub(f.since) < env.stuck {
+		return false
+	}
+	switch credit := c.out.w.Credit(); {
+	case c.out.w.Writable():
+		f.since = time.Time{}
+		return false
+	case credit != f.credit:
+		f.since, f.credit = now, credit
+		return false
+	case !c.out.w.Joined():
+		if c.ch.pid > 0 { // 0: it has no number here
+			unix.Kill(c.ch.pid, unix.SIGURG)
+		}
+		f.since = now.Add(min(kickEach, env.stuck) - env.stuck)
+		return false
+	}
+	f.since, f.until = now, now.Add(time.Second<<f.times)
+	f.times = min(f.times+1, mostStuck)
+	c.reason.Store(uint32(reasonUnread))
+	return true
 }
 
 // testSwitch has one in so many writes go back to TCP, in tests.
@@ -133,11 +195,19 @@ func (c *Conn) sleepTx() {
 	s.nap.begin()
 	c.ch.watchTx(c)
 	if !c.txReady() && !c.txStop() {
-		s.park()
+		s.park(c.toStuck())
 	}
 	c.ch.unwatchTx(c)
 	s.nap.end()
 	s.yield()
+}
+
+// toStuck is how long a writer may sleep before it asks whether it is stuck; 0: for ever.
+func (c *Conn) toStuck() time.Duration {
+	if c.out.full.since.IsZero() || c.out.mode.Load() != onLane {
+		return 0
+	}
+	return env.stuck
 }
 
 func (c *Conn) txStop() bool { return c.tx.wanted.Load() > 0 || c.closing.Load() }
@@ -174,7 +244,7 @@ func (c *Conn) probeTx() {
 
 // settled: on the lane, and nothing speaks against it.
 func (c *Conn) settled() bool {
-	return c.out.mode.Load() == onLane && !c.out.off && !c.out.w.Poor() && !c.fin.Load() && !c.dead.Load() && !c.out.shut.Load() &&
+	return c.out.mode.Load() == onLane && !c.out.off && !c.out.w.Poor() && c.out.full.since.IsZero() && !c.fin.Load() && !c.dead.Load() && !c.out.shut.Load() &&
 		c.peer.Closed.Load() == 0 && c.peer.Shut.Load() == 0 && c.peer.GoBack.Load() == 0 &&
 		c.ch.live.Load() == alive && testSwitch.Load() == 0
 }
@@ -212,7 +282,7 @@ func (c *Conn) turnTx() {
 	back := c.peer.GoBack.Load()
 	// Who has ended may be gone, or may refuse what we send; TCP knows.
 	stop := out.off || back != 0 || gone || c.fin.Load() || c.peer.Shut.Load() != 0
-	stop = stop || c.poor()
+	stop = stop || c.poor() || c.stuck()
 	dice := func() bool { n := testSwitch.Load(); return n != 0 && rand.Uint32N(n) == 0 }
 	if out.mode.Load() == onTCP {
 		if stop || c.peer.Consent.Load() <= out.switches || c.peer.Generation.Load() != uint64(c.generation) || dice() {
@@ -222,6 +292,7 @@ func (c *Conn) turnTx() {
 			return
 		}
 		out.switches++
+		out.full.since = time.Time{}
 		c.writeBy(onLane)
 		// A reader that withdraws sets go_back, fences, looks for SWITCH. Either it
 		// sees this one, or we see go_back and undo it before any byte is on the
@@ -334,9 +405,11 @@ func (c *Conn) put(b []byte, z *advert) (n int, err error) {
 	// turnTx, comes before anything else of it.
 	if z != nil && z.out {
 		if n = c.tally(z); n > 0 {
+			out.full.since = time.Time{}
 			return n, nil
 		}
 		if z.out {
+			c.starve()
 			return 0, errAgain
 		}
 	}
@@ -368,8 +441,10 @@ func (c *Conn) put(b []byte, z *advert) (n int, err error) {
 		return c.put(b, z) // by TCP, or by slots as long as the reader has not taken SWITCH
 	}
 	if n == 0 {
+		c.starve()
 		return 0, errAgain
 	}
+	out.full.since = time.Time{}
 	return n, nil
 }
 

@@ -20,6 +20,8 @@
 //	                      least so many bytes (zcopy.c)
 //	EXN_DS_BUFFER=262144  what is copied once out of a registered buffer is at least so
 //	                      many bytes (exnet.h); to sleep for it costs more for less
+//	EXN_DS_STUCK_MS=100   a reader that takes nothing from a full lane for so long gets the
+//	                      rest by TCP, which holds more (transmit.c); 0: never
 //	EXN_DS_SUBNETS=LIST   upgrade also between different addresses of these subnets,
 //	                      such as 10.0.0.0/8,fd00::/8; at most 16 (tuple.h)
 //	EXN_DS_MEMORY=BYTES   lanes may take so much memory; default: an eighth of
@@ -127,6 +129,7 @@ void config_init(void)
 	config.velo_max = (uint32_t)number("EXN_DS_VELO_MAX", 480, 0, 4096);
 	config.hot = (uint32_t)number("EXN_DS_HOT", 128, 0, 1u << 30);
 	config.buffer = number("EXN_DS_BUFFER", 256 << 10, 1, 1ull << 40);
+	config.stuck_ns = number("EXN_DS_STUCK_MS", 100, 0, 1u << 30) * 1000000;
 	config.zcopy = number("EXN_DS_ZCOPY", ~0ull, 1, 1ull << 40);
 	config.subnet_count = config_subnets(getenv("EXN_DS_SUBNETS"), config.subnets, CONFIG_SUBNETS);
 	config.memory = number("EXN_DS_MEMORY", 0, 1, 1ull << 62);

@@ -33,6 +33,7 @@ struct config {
 	uint32_t velo_max;    // EXN_DS_VELO_MAX
 	uint32_t hot;         // EXN_DS_HOT
 	uint64_t buffer;      // EXN_DS_BUFFER
+	uint64_t stuck_ns;    // EXN_DS_STUCK_MS
 	uint64_t zcopy;       // EXN_DS_ZCOPY, ~0: off
 	struct subnet subnets[CONFIG_SUBNETS]; // EXN_DS_SUBNETS
 	uint32_t subnet_count;

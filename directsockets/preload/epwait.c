@@ -341,6 +341,8 @@ static int doze(struct epset *e, int epfd, struct epoll_event *evs, int max, int
 	uint32_t joins = e->joins;
 	int n = scan(e, evs, max); // the second look
 	bool again = e->heated; // who is hot now has to be armed too
+	if (left < 0 || (uint64_t)left > e->patience)
+		left = (int64_t)e->patience; // ~0: no end
 	epset_unlock(e);
 	int k = n > 0 || again ? 0 : ask(e, epfd, evs, max, left, mask, true), saved = errno;
 	if (!epset_lock(e))

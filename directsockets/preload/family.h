@@ -85,6 +85,7 @@ enum reason {
 	REASON_POLICY,     // EXN_DS_POLICY says so
 	REASON_BRIEF,      // for now: most connections to that port are short
 	REASON_NAT,        // the other end has other addresses
+	REASON_UNREAD,     // for now: its peer does not read
 	REASON_COUNT,
 };
 extern const char *const reason_names[REASON_COUNT];
@@ -197,6 +198,9 @@ struct conn {
 	_Atomic uint32_t starved; // times a write found no room
 	_Atomic uint64_t credit;  // that the reader had given by then, or a waiter has seen since
 	_Atomic uint64_t refused; // bytes sent when that was last so, + 1
+	_Atomic uint64_t tx_since; // clock_ns when there was none for the first time since the reader took any; 0: there was
+	_Atomic uint64_t tx_until; // by TCP until then, for the reader takes nothing; 0: it does
+	unsigned tx_stuck;         // how often
 	_Atomic uint64_t marked; // how often the peer had asked for a mark when we made one
 	struct spin tx_spin;
 

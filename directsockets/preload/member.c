@@ -130,6 +130,12 @@ static void rouse(struct epset *e)
 		epset_wake(e);
 }
 
+static void hurry(struct epset *e, uint64_t ns)
+{
+	if (ns < e->patience)
+		e->patience = ns;
+}
+
 // want_room has the peer ring for a member for which there is no room. Our epoch is odd by
 // then: of who fills a lane in the meantime (doorbell_rouse) the next look sees that it is
 // full, or somebody who sleeps is woken.
@@ -143,6 +149,7 @@ static void want_room(struct epset *e, struct member *m)
 	if (!(m->events & EPOLLET))
 		tx_asked(m->c);
 	m->starving = true;
+	hurry(e, tx_patience(m->c));
 	doorbell_watch(&m->c->own->tx_waiters, e->perch->line[line].w);
 }
 
@@ -151,6 +158,7 @@ void epset_arm_by(struct epset *e, int n)
 	if (n > 0)
 		epset_flush(e);
 	bool any = (e->sleepers += n) > 0;
+	e->patience = ~0ull;
 	for (int i = 0; e->perch && i < e->perch->lines; i++) {
 		struct line *l = &e->perch->line[i];
 		if (!l->ch || l->ch->serial != l->serial)
@@ -166,6 +174,7 @@ void epset_arm_by(struct epset *e, int n)
 			if (!epset_lock(m->set))
 				continue;
 			epset_arm_by(m->set, n);
+			hurry(e, m->set->patience);
 			if (n < 0 && m->set->sleepers > 0)
 				epset_wake(m->set); // we took what woke us from others
 			epset_unlock(m->set);

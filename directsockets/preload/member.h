@@ -70,6 +70,7 @@ struct epset {
 
 	struct perch *_Atomic perch; // from the first member that is ours
 	_Atomic bool poor;           // the perch cannot tell everything: look each millisecond
+	_Atomic uint64_t patience;   // how long who sleeps may wait for room for a member (tx_patience)
 	_Atomic int sleepers; // calls asleep on the perch, or on one that watches it
 	_Atomic bool kicked; // those that sleep natively are being woken
 

@@ -223,6 +223,9 @@ static void hold(void *call, int by)
 	}
 }
 
+// sooner is the shorter of two times to sleep; a negative one has no end, nor has ~0.
+static int64_t sooner(int64_t left, uint64_t ns) { return left < 0 || (uint64_t)left > ns ? (int64_t)ns : left; }
+
 // asleep really sleeps: the result of ppoll on everything, not yet evaluated.
 static int asleep(struct pollset *p, int64_t left, const sigset_t *mask)
 {
@@ -234,9 +237,12 @@ static int asleep(struct pollset *p, int64_t left, const sigset_t *mask)
 			if (fd >= 0)
 				p->work[i] = (struct pollfd){fd, POLLIN, 0};
 			p->poor |= fd < 0;
+			left = sooner(left, p->entry[i].set->patience);
 		}
 		if (!p->entry[i].engaged)
 			continue;
+		if (p->fds[i].events & (POLLOUT | POLLWRNORM))
+			left = sooner(left, tx_patience(c));
 		short ev = 0;
 		if (c->rx_mode == MODE_TCP && !c->rx_eof)
 			ev |= p->fds[i].events & (POLLIN | POLLRDNORM | POLLRDHUP | POLLPRI);

@@ -30,6 +30,7 @@
 #include "perch.h"
 #include "receive.h"
 #include "stream.h"
+#include "transmit.h"
 
 struct sleep sleep_begin(uint64_t timeout_ns)
 {
@@ -138,7 +139,7 @@ int sleep_on(struct sleep *s, struct conn *c, int fd, uint32_t want)
 	stream_heed(c, fd);
 	if (!ready(c, want)) {
 		struct timespec t, *timeout = NULL;
-		uint64_t ns = bed.line < 0 ? 1000000 : ~0ull; // nobody can ring us
+		uint64_t ns = bed.line < 0 ? 1000000 : in ? ~0ull : tx_patience(c); // nobody can ring us
 		if (s->deadline) {
 			uint64_t now = clock_ns();
 			uint64_t left = s->deadline > now ? s->deadline - now : 0;

@@ -405,7 +405,7 @@ HINT bool stream_glance(struct conn *c, uint32_t want)
 		return true;
 	if (want & READ_SIDE && rx_waits(c))
 		return true;
-	return want & EPOLLOUT && stream_room(c);
+	return want & EPOLLOUT && (stream_room(c) || tx_patience(c) == 0);
 }
 
 static uint32_t native_ready(int fd, uint32_t want)

@@ -7,6 +7,11 @@
 // has stopped there. The rest is still ours: nobody overwrites what no credit was
 // given for. So we send it by TCP, then post BACK at the reader's place. What TCP
 // does not take at once goes before all later bytes (`again`).
+//
+// A lane holds less than TCP, and there are programs that need what TCP holds: both ends write,
+// and only then read, or one does and the other is itself. So who finds no room for as long
+// as config.stuck_ns, in which the reader has taken nothing, goes on by TCP: for a second, and each time for
+// twice as long. Whoever waits for room sleeps no longer than that (tx_patience).
 #include "real.h"
 
 #include "transmit.h"
@@ -14,15 +19,31 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "clock.h"
 #include "config.h"
 #include "conn.h"
 #include "doorbell.h"
+
+enum {
+	SECOND = 1000000000,
+	KICK_NS = SECOND / 16, // between two signals to a reader that has not taken SWITCH
+	MOST_STUCK = 6,
+};
+
+// full notes that there is no room, and since when the reader has taken nothing.
+static void full(struct conn *c)
+{
+	uint64_t credit = lane_credit(&c->tx);
+	if (!c->tx_since || credit != c->credit)
+		c->tx_since = clock_ns();
+	atomic_store_explicit(&c->credit, credit, memory_order_relaxed);
+}
 
 // starve notes that the program found no room. A thread that waits in an edge-triggered set
 // may sleep since there was some, and has not asked the peer to ring when there is again.
 static void starve(struct conn *c)
 {
-	atomic_store_explicit(&c->credit, lane_credit(&c->tx), memory_order_relaxed);
+	full(c);
 	atomic_store_explicit(&c->refused, c->tx.bytes + c->tcp_tx + 1, memory_order_relaxed);
 	atomic_fetch_add(&c->starved, 1);
 	conn_stir(c);
@@ -74,7 +95,7 @@ static void give_back(struct conn *c, int fd, uint64_t taken)
 // settled: the lane, and nothing speaks against it.
 HINT static inline bool settled(const struct conn *c)
 {
-	return c->tx_mode == MODE_LANE && !c->tx_off && !c->tx.poor && !c->rx_fin && !c->dead && !c->tx_shut && !load_acquire(&c->peer->closed) &&
+	return c->tx_mode == MODE_LANE && !c->tx_off && !c->tx.poor && !c->tx_since && !c->rx_fin && !c->dead && !c->tx_shut && !load_acquire(&c->peer->closed) &&
 	       !load_acquire(&c->peer->shut) && !load_acquire(&c->peer->go_back) && !config.test_switch &&
 	       atomic_load_explicit((_Atomic uint32_t *)&c->channel->live, memory_order_relaxed) == 1;
 }
@@ -90,6 +111,47 @@ static bool poor(struct conn *c)
 	return still;
 }
 
+HINT uint64_t tx_patience(const struct conn *c)
+{
+	uint64_t since = c->tx_since;
+	if (!since || !config.stuck_ns || c->tx_mode != MODE_LANE)
+		return ~0ull;
+	uint64_t waited = clock_ns() - since;
+	return waited < config.stuck_ns ? config.stuck_ns - waited : 0;
+}
+
+// stuck: the reader has taken nothing for so long that TCP is to have what follows.
+static bool stuck(struct conn *c)
+{
+	if (c->tx_until) {
+		if (clock_ns() < c->tx_until)
+			return true;
+		c->tx_until = 0;
+		atomic_store(&c->reason, REASON_NONE);
+	}
+	if (tx_patience(c) > 0)
+		return false;
+	uint64_t now = clock_ns();
+	bool room = lane_writable(&c->tx), joined = lane_joined(&c->tx);
+	uint64_t credit = lane_credit(&c->tx);
+	if (room || credit != c->credit) {
+		c->credit = credit;
+		c->tx_since = room ? 0 : now;
+		return false;
+	}
+	if (!joined) {
+		channel_kick(c->channel);
+		c->tx_since = now - config.stuck_ns + (KICK_NS < config.stuck_ns ? KICK_NS : config.stuck_ns);
+		return false;
+	}
+	c->tx_since = now;
+	c->tx_until = now + ((uint64_t)SECOND << c->tx_stuck);
+	c->tx_stuck += c->tx_stuck < MOST_STUCK;
+	atomic_store(&c->reason, REASON_UNREAD);
+	config_log("connection %llu goes on by TCP for a while: %s", (unsigned long long)c->ino, reason_names[REASON_UNREAD]);
+	return true;
+}
+
 void tx_turn(struct conn *c, int fd)
 {
 	if (c->tx.again.left && !again(c, fd))
@@ -100,7 +162,7 @@ void tx_turn(struct conn *c, int fd)
 	uint64_t back = load_acquire(&c->peer->go_back);
 	// Who has ended may be gone, or may refuse what we send; TCP knows.
 	bool stop = c->tx_off || back || gone || c->rx_fin || load_acquire(&c->peer->shut);
-	stop = stop || poor(c);
+	stop = stop || poor(c) || stuck(c);
 	if (c->tx_mode == MODE_TCP) {
 		if (stop || load_acquire(&c->peer->consent) <= c->tx_switches || atomic_load(&c->peer->generation) != c->generation)
 			return;
@@ -109,6 +171,7 @@ void tx_turn(struct conn *c, int fd)
 		if (!lane_post(&c->tx, TAG_SWITCH, c->tcp_tx, 0))
 			return;
 		c->tx_switches++;
+		c->tx_since = 0;
 		atomic_store(&c->tx_mode, MODE_LANE);
 		// A reader that withdraws its consent sets go_back, fences, looks for
 		// SWITCH. Either it sees this one, or we see go_back and undo it
@@ -182,10 +245,15 @@ ssize_t tx_put(struct conn *c, int fd, struct cursor *cur, int flags, struct zco
 	// What was taken of the call's advert, up to now or to its withdrawal by tx_turn,
 	// comes before anything else of it.
 	size_t taken = z ? zcopy_count(cur, z) : 0;
-	if (taken > 0)
+	if (taken > 0) {
+		c->tx_since = 0;
 		channel_brought(c->channel);
-	if (taken > 0 || (z && z->c))
-		return taken ? (ssize_t)taken : -EAGAIN;
+		return (ssize_t)taken;
+	}
+	if (z && z->c) {
+		full(c);
+		return -EAGAIN;
+	}
 	if (c->tx_shut || c->tx_mode == MODE_TCP) {
 		ssize_t r = native_send(c, fd, cur, flags); // EPIPE and all the rest are the kernel's
 		if (r == -EAGAIN || (r > 0 && cur->left > 0))
@@ -212,6 +280,8 @@ ssize_t tx_put(struct conn *c, int fd, struct cursor *cur, int flags, struct zco
 	}
 	if (done == 0 && c->tx.poor && !was)
 		return tx_put(c, fd, cur, flags, z); // by TCP, or by slots as long as the reader has not taken SWITCH
+	if (done > 0 && c->tx_since)
+		c->tx_since = 0;
 	if (cur->left > 0)
 		starve(c);
 	return done ? (ssize_t)done : -EAGAIN;
@@ -235,6 +305,7 @@ ssize_t tx_file(struct conn *c, int fd, int in, off_t at, size_t count)
 		ssize_t r = pread(in, to, n, at); // straight from the page cache into the window
 		lane_commit(&c->tx, r > 0 ? (size_t)r : 0);
 		if (r > 0) {
+			c->tx_since = 0;
 			channel_brought(c->channel);
 			doorbell_ring(c, &c->peer->rx_waiters);
 		}

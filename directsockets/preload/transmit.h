@@ -28,6 +28,10 @@ ssize_t tx_file(struct conn *c, int fd, int in, off_t at, size_t count);
 // that found none, edge-triggered sets are told of the next.
 void tx_asked(struct conn *c);
 
+// tx_patience is for how many nanoseconds who waits for room may sleep; 0: ask tx_ready now, a write
+// may go by TCP. ~0: until there is room.
+HINT uint64_t tx_patience(const struct conn *c);
+
 // tx_ready is EPOLLOUT or 0.
 uint32_t tx_ready(struct conn *c, int fd);
 

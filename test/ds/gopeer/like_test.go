@@ -93,7 +93,7 @@ func TestLikeTCP(t *testing.T) {
 			t.Fatalf("hangs by TCP:\n%s", want)
 		}
 		direct := stage
-		direct.Env = append(ds.Preload(library, ds.Fabric(t), "EXN_DS_CALLS=2"), stage.Env...)
+		direct.Env = append(ds.Preload(library, ds.Fabric(t), "EXN_DS_CALLS=2", "EXN_DS_STUCK_MS=600000"), stage.Env...)
 		direct.EnvOf = map[script.End][]string{}
 		for _, end := range golang {
 			direct.EnvOf[end] = []string{"LD_PRELOAD="}
