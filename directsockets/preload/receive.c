@@ -245,6 +245,11 @@ bool rx_probe(struct conn *c, int fd)
 	return news;
 }
 
+bool rx_goes_on(const struct conn *c, int fd)
+{
+	return !c->dead && !c->rx_eof && !c->rx_fin && !c->rx_shut && !conn_fin_came(fd);
+}
+
 // lane_first: what the lane holds comes before the end that is known already.
 static bool lane_first(const struct conn *c)
 {

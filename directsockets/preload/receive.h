@@ -33,6 +33,9 @@ bool rx_probe(struct conn *c, int fd);
 // It is over when rx_frozen is false; then rx_mode tells whether it worked.
 void rx_freeze(struct conn *c, int fd);
 
+// rx_goes_on: the peer has not ended, as far as is known.
+bool rx_goes_on(const struct conn *c, int fd);
+
 // rx_tell notes that the program is told of bytes on the lane. Needs no lock.
 static inline void rx_tell(struct conn *c)
 {

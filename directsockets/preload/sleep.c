@@ -12,8 +12,8 @@
 // that run, and looks.
 //
 // EINTR: a handler that has run since the call began, spinning or asleep, ends it
-// with EINTR, unless it has SA_RESTART and no timeout is set: then the kernel would
-// have restarted the call, and we go on.
+// with EINTR, or the bytes that it has moved, unless it has SA_RESTART, no timeout is set and no
+// byte was moved: then the kernel would have restarted the call, and we go on.
 #include "real.h"
 
 #include "sleep.h"
@@ -34,7 +34,7 @@
 
 struct sleep sleep_begin(uint64_t timeout_ns)
 {
-	return (struct sleep){true, 0, timeout_ns ? clock_ns() + timeout_ns : 0, sleep_signals, sleep_breaks};
+	return (struct sleep){true, 0, timeout_ns ? clock_ns() + timeout_ns : 0, sleep_signals, sleep_breaks, false};
 }
 
 HINT static bool ready(struct conn *c, uint32_t want)
@@ -52,7 +52,7 @@ HINT static bool ready(struct conn *c, uint32_t want)
 // interrupted: a handler has run that ends the call.
 static bool interrupted(const struct sleep *s)
 {
-	return s->breaks != sleep_breaks || (s->deadline && s->signals != sleep_signals);
+	return s->breaks != sleep_breaks || ((s->deadline || s->moved) && s->signals != sleep_signals);
 }
 
 static bool spin(const struct sleep *of, struct conn *c, uint32_t want)
@@ -166,4 +166,10 @@ int sleep_on(struct sleep *s, struct conn *c, int fd, uint32_t want)
 	if (p[0].revents & POLLNVAL && !c->kept) // closed: see conn_fd
 		result = EBADF;
 	return result;
+}
+
+bool sleep_moment(const struct sleep *s)
+{
+	real.poll(NULL, 0, 1);
+	return s->signals == sleep_signals && !(s->deadline && clock_ns() >= s->deadline);
 }

@@ -14,12 +14,17 @@ struct sleep {
 	unsigned rounds;
 	uint64_t deadline; // 0: none
 	uint32_t signals, breaks; // counted so far
+	bool moved; // the call has moved bytes: any handler ends it
 };
 struct sleep sleep_begin(uint64_t timeout_ns); // 0: none
 
 // sleep_on waits until the connection may be ready for EPOLLIN or EPOLLOUT: 0,
 // or EINTR or EAGAIN (time is up). No lock is held.
 int sleep_on(struct sleep *s, struct conn *c, int fd, uint32_t want);
+
+// sleep_moment waits a millisecond for what no doorbell tells. False: any handler or the time
+// ends the call.
+bool sleep_moment(const struct sleep *s);
 
 // Handlers of signals that have run on this thread, and of these, the ones without
 // SA_RESTART; hook_signal.c counts.

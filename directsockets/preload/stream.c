@@ -51,9 +51,7 @@
 
 #define READ_SIDE (EPOLLIN | EPOLLRDHUP | EPOLLPRI)
 
-// True: the lock is held. A family member that died inside leaves the
-// connection in an unknown state.
-static bool take(struct conn *c, int fd, struct lock *l)
+bool stream_lock(struct conn *c, int fd, struct lock *l)
 {
 	switch (lock_take(l)) {
 	case LOCK_OK:
@@ -84,8 +82,6 @@ static ssize_t failed(struct conn *c, size_t done, int e, int flags)
 	return -1;
 }
 
-enum { LEAVE_STEPS = 1000 }; // milliseconds that the way back may take
-
 // arrived: the kernel has bytes, or the end.
 static bool arrived(struct conn *c, int fd)
 {
@@ -99,14 +95,14 @@ static bool arrived(struct conn *c, int fd)
 static bool returning(struct conn *c, int fd, bool advert)
 {
 	bool told = false, due = advert || c->rx_frozen || c->rx_late;
-	for (int i = 0; i < LEAVE_STEPS && due; i++) {
-		if (!take(c, fd, &c->rx_lock))
+	for (int i = 0; i < LEAVE_MS && due; i++) {
+		if (!stream_lock(c, fd, &c->rx_lock))
 			break;
 		told |= c->rx_told;
 		due = c->rx_told && (c->rx_frozen ? lane_look(&c->rx) == LOOK_DATA
 				     : c->rx_late ? !arrived(c, fd)
 						  : lane_owed(&c->rx) && !c->rx_fin && !c->dead);
-		if (due && i == LEAVE_STEPS - 1)
+		if (due && i == LEAVE_MS - 1)
 			c->rx_told = c->rx_late = false; // it takes its time: wait for this once
 		lock_give(&c->rx_lock);
 		if (!due)
@@ -151,11 +147,10 @@ ssize_t stream_recv(struct conn *c, int fd, const struct iovec *iov, int n, int 
 	size_t target = flags & MSG_WAITALL ? cur.left : low < cur.left ? low : cur.left;
 	struct sleep s = sleep_begin(c->rcvtimeo_ns);
 	size_t got = 0, whole = cur.left;
-	bool again = false;
+	bool again = false, last = false;
 	channel_ran(c->channel);
 	for (;;) {
-		ssize_t r;
-		if (!take(c, fd, &c->rx_lock)) {
+		if (!stream_lock(c, fd, &c->rx_lock)) {
 			errno = block ? EINTR : EAGAIN; // a signal handler inside a call on the same connection
 			return got ? (ssize_t)got : -1;
 		}
@@ -168,17 +163,19 @@ ssize_t stream_recv(struct conn *c, int fd, const struct iovec *iov, int n, int 
 			return (ssize_t)got;
 		}
 		zcopy_read(c, whole);
-		if ((flags & MSG_PEEK) && target > 1 && block && c->rx_mode == MODE_LANE &&
-		    lane_available(&c->rx, target, false) < (target < 4096 ? target : 4096) && !c->rx_eof && !c->rx_fin && !s.rounds)
-			r = -EAGAIN;
-		else
-			r = rx_take(c, fd, &cur, flags);
+		ssize_t r = rx_take(c, fd, &cur, flags);
 		bool more = c->rx.advert.left > 0; // of an advert: its writer need not know yet
 		lock_give(&c->rx_lock);
 		if (r > 0) {
 			if (!more)
 				doorbell_ring(c, &c->peer->tx_waiters);
 			got += (size_t)r;
+			if ((flags & MSG_PEEK) && block && got < target && !last) {
+				last = !rx_goes_on(c, fd) || !sleep_moment(&s);
+				cur = cursor_make(iov, n); // from the beginning
+				got = 0;
+				continue;
+			}
 			if ((flags & MSG_PEEK) || cur.left == 0 || !block || got >= target)
 				return (ssize_t)got;
 			continue;
@@ -191,6 +188,7 @@ ssize_t stream_recv(struct conn *c, int fd, const struct iovec *iov, int n, int 
 		}
 		if (r != -EAGAIN || !block)
 			return failed(c, got, (int)-r, MSG_NOSIGNAL);
+		s.moved = got > 0;
 		int e = sleep_on(&s, c, fd, EPOLLIN);
 		fd = conn_fd(c, fd);
 		if (e)
@@ -223,7 +221,7 @@ void stream_asked(struct conn *c, uint64_t ticks)
 
 void stream_probe(struct conn *c, int fd)
 {
-	if (take(c, fd, &c->rx_lock)) {
+	if (stream_lock(c, fd, &c->rx_lock)) {
 		rx_probe(c, fd);
 		lock_give(&c->rx_lock);
 	}
@@ -247,15 +245,12 @@ HINT static inline void attend(struct conn *c, int fd)
 		stream_probe(c, fd);
 }
 
-static int tx_left(struct conn *c, int fd);
-static bool leave(struct conn *c, int fd, int (*step)(struct conn *c, int fd));
-
 // cut_short ends the call's advert. Of the rest goes by the lane what has room, as the
 // kernel would have taken that.
 static size_t cut_short(struct conn *c, int fd, struct cursor *cur, int flags, struct zcopy *z)
 {
 	zcopy_end();
-	if (!take(c, fd, &c->tx_lock))
+	if (!stream_lock(c, fd, &c->tx_lock))
 		return 0;
 	size_t n = zcopy_count(cur, z);
 	if (cur->left > 0 && conn_engaged(c) && !c->dead && !c->error) {
@@ -289,7 +284,7 @@ ssize_t stream_send(struct conn *c, int fd, const struct iovec *iov, int n, int 
 	size_t done = 0;
 	if (cur.left == 0)
 		return 0;
-	if (flags & (MSG_OOB | MSG_FASTOPEN) && !leave(c, fd, tx_left)) {
+	if (flags & (MSG_OOB | MSG_FASTOPEN) && !stream_leave_tx(c, fd)) {
 		errno = EAGAIN;
 		return -1;
 	}
@@ -298,7 +293,7 @@ ssize_t stream_send(struct conn *c, int fd, const struct iovec *iov, int n, int 
 	channel_ran(c->channel);
 	attend(c, fd);
 	for (;;) {
-		if (!take(c, fd, &c->tx_lock))
+		if (!stream_lock(c, fd, &c->tx_lock))
 			return failed(c, done, block ? EINTR : EAGAIN, flags);
 		done += zcopy_count(&cur, &z);
 		if (cur.left == 0) {
@@ -330,6 +325,7 @@ ssize_t stream_send(struct conn *c, int fd, const struct iovec *iov, int n, int 
 			return failed(c, done, (int)-r, flags);
 		if (!s.begun)
 			s = sleep_begin(c->sndtimeo_ns);
+		s.moved = done > 0 || z.c;
 		int e = z.c ? sleep_advertised(&s, c, fd) : sleep_on(&s, c, fd, EPOLLOUT);
 		fd = conn_fd(c, fd);
 		if (e && z.c)
@@ -353,7 +349,7 @@ ssize_t stream_sendfile(struct conn *c, int fd, int in, off_t *offset, size_t co
 	channel_ran(c->channel);
 	attend(c, fd);
 	while (done < count && !e) {
-		if (!take(c, fd, &c->tx_lock)) {
+		if (!stream_lock(c, fd, &c->tx_lock)) {
 			e = EINTR;
 			break;
 		}
@@ -382,6 +378,7 @@ ssize_t stream_sendfile(struct conn *c, int fd, int in, off_t *offset, size_t co
 			break;
 		if (!s.begun)
 			s = sleep_begin(c->sndtimeo_ns);
+		s.moved = done > 0;
 		e = sleep_on(&s, c, fd, EPOLLOUT);
 		fd = conn_fd(c, fd);
 		if (c->rx_hint && c->tx_mode == MODE_LANE)
@@ -419,7 +416,7 @@ uint32_t stream_ready(struct conn *c, int fd, uint32_t want)
 	uint32_t r = 0;
 	if (want & READ_SIDE && rx_plain(c)) {
 		r = EPOLLIN;
-	} else if ((want & READ_SIDE || c->rx_hint) && take(c, fd, &c->rx_lock)) {
+	} else if ((want & READ_SIDE || c->rx_hint) && stream_lock(c, fd, &c->rx_lock)) {
 		if (c->own)
 			r |= rx_ready(c, fd);
 		lock_give(&c->rx_lock);
@@ -428,7 +425,7 @@ uint32_t stream_ready(struct conn *c, int fd, uint32_t want)
 		r |= native_ready(fd, EPOLLPRI) & EPOLLPRI;
 	if (want & EPOLLOUT && tx_plain(c)) {
 		r |= EPOLLOUT;
-	} else if (!c->dead && want & EPOLLOUT && take(c, fd, &c->tx_lock)) {
+	} else if (!c->dead && want & EPOLLOUT && stream_lock(c, fd, &c->tx_lock)) {
 		r |= tx_ready(c, fd);
 		lock_give(&c->tx_lock);
 	}
@@ -445,7 +442,7 @@ static int unread_now(struct conn *c, int fd, bool *advert)
 {
 	int n = 0;
 	*advert = false;
-	if (!take(c, fd, &c->rx_lock))
+	if (!stream_lock(c, fd, &c->rx_lock))
 		return 0;
 	rx_turn(c, fd);
 	// All TCP bytes and all slots that are here belong to the stream, whatever
@@ -478,13 +475,13 @@ int stream_unread(struct conn *c, int fd)
 
 int stream_shutdown(struct conn *c, int fd, int how)
 {
-	if (take(c, fd, &c->rx_lock)) {
+	if (stream_lock(c, fd, &c->rx_lock)) {
 		rx_turn(c, fd); // the peer leaves its lane, which it can once we have taken SWITCH
 		rx_probe(c, fd);
 		lock_give(&c->rx_lock);
 	}
 	// To the end: another thread's write must not come to TCP between our end and the kernel's.
-	bool writes = (how == SHUT_WR || how == SHUT_RDWR) && take(c, fd, &c->tx_lock);
+	bool writes = (how == SHUT_WR || how == SHUT_RDWR) && stream_lock(c, fd, &c->tx_lock);
 	if (writes && !c->dead && c->own && !c->tx_shut)
 		tx_finish(c, fd, HOW_WRITE);
 	int r = -1;
@@ -506,9 +503,9 @@ int stream_shutdown(struct conn *c, int fd, int how)
 
 void stream_close(struct conn *c, int fd)
 {
-	if (!take(c, fd, &c->rx_lock))
+	if (!stream_lock(c, fd, &c->rx_lock))
 		return;
-	if (!take(c, fd, &c->tx_lock)) {
+	if (!stream_lock(c, fd, &c->tx_lock)) {
 		lock_give(&c->rx_lock);
 		return;
 	}
@@ -530,71 +527,3 @@ void stream_close(struct conn *c, int fd)
 	lock_give(&c->tx_lock);
 	lock_give(&c->rx_lock);
 }
-
-// tx_left is one step of the way back for our bytes, rx_left for the peer's: 1 when
-// they go by TCP, 0 not yet, -1 never.
-static int tx_left(struct conn *c, int fd)
-{
-	bool out = true;
-	c->tx_off = true;
-	if (take(c, fd, &c->tx_lock)) {
-		tx_turn(c, fd);
-		out = c->dead || (!c->tx.again.left && (c->tx_mode == MODE_TCP || c->tx_shut));
-		lock_give(&c->tx_lock);
-	}
-	return out;
-}
-
-static int rx_left(struct conn *c, int fd)
-{
-	int in = 1;
-	if (take(c, fd, &c->rx_lock)) {
-		rx_freeze(c, fd);
-		if (c->rx_frozen)
-			rx_probe(c, fd);
-		bool over = c->rx_fin || atomic_load((_Atomic uint64_t *)(uintptr_t)&c->peer->closed);
-		rx_turn(c, fd); // who has ended has posted all before, and answers no more
-		in = c->dead || c->rx_eof || (c->rx_mode == MODE_TCP && !c->rx_pending) ? 1
-		     : !c->rx_frozen						       ? -1
-		     : !over							       ? 0
-		     : lane_look(&c->rx) == LOOK_NONE				       ? 1
-										       : -1;
-		lock_give(&c->rx_lock);
-	}
-	return in;
-}
-
-static int both_left(struct conn *c, int fd)
-{
-	int out = tx_left(c, fd), in = rx_left(c, fd);
-	return in < 0 ? in : in & out;
-}
-
-// leave takes steps until they are done, the peer has had 1 s, or it is gone.
-static bool leave(struct conn *c, int fd, int (*step)(struct conn *c, int fd))
-{
-	enum { KICK = 64 }; // milliseconds
-	for (int i = 0, done; i < LEAVE_STEPS; i++) {
-		if ((done = step(c, fd)))
-			return done > 0;
-		if (atomic_load(&c->channel->live) != 1)
-			return false;
-		doorbell_ring(c, &c->peer->rx_waiters);
-		doorbell_ring(c, &c->peer->tx_waiters);
-		if (i % KICK == 4)
-			channel_kick(c->channel);
-		conn_heed(); // two processes may wait for each other
-		real.poll(NULL, 0, i < 4 ? 0 : 1);
-	}
-	return false;
-}
-
-void stream_halt(struct conn *c, int fd)
-{
-	if (take(c, fd, &c->rx_lock)) {
-		rx_freeze(c, fd);
-		lock_give(&c->rx_lock);
-	}
-}
-
-bool stream_back(struct conn *c, int fd) { return leave(c, fd, both_left); }

@@ -12,6 +12,10 @@
 // What a call returns when the connection is not engaged (any more).
 #define STREAM_NATIVE ((ssize_t)-2)
 
+// stream_lock: the lock, one of the connection's two, is held. A family member that died inside
+// leaves the connection in an unknown state: it is reset.
+bool stream_lock(struct conn *c, int fd, struct lock *l);
+
 // As recvmsg and sendmsg would: -1 and errno.
 ssize_t stream_recv(struct conn *c, int fd, const struct iovec *iov, int n, int flags);
 ssize_t stream_send(struct conn *c, int fd, const struct iovec *iov, int n, int flags);
@@ -50,6 +54,8 @@ void stream_halt(struct conn *c, int fd);
 
 // stream_back returns both directions to TCP for good: false if the peer does not
 // answer within 1 s, or if bytes are left on the lane that cannot come by TCP.
+enum { LEAVE_MS = 1000 }; // that it may take
 bool stream_back(struct conn *c, int fd);
+bool stream_leave_tx(struct conn *c, int fd); // what we write only
 
 #endif

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The way back to TCP for good, for exec, options and calls that lanes do not do. The rules are
+// in stream.c.
+#include "real.h"
+
+#include "stream.h"
+
+#include <poll.h>
+
+#include "conn.h"
+#include "doorbell.h"
+#include "receive.h"
+#include "transmit.h"
+
+// tx_left is one step of the way back for our bytes, rx_left for the peer's: 1 when
+// they go by TCP, 0 not yet, -1 never.
+static int tx_left(struct conn *c, int fd)
+{
+	bool out = true;
+	c->tx_off = true;
+	if (stream_lock(c, fd, &c->tx_lock)) {
+		tx_turn(c, fd);
+		out = c->dead || (!c->tx.again.left && (c->tx_mode == MODE_TCP || c->tx_shut));
+		lock_give(&c->tx_lock);
+	}
+	return out;
+}
+
+static int rx_left(struct conn *c, int fd)
+{
+	int in = 1;
+	if (stream_lock(c, fd, &c->rx_lock)) {
+		rx_freeze(c, fd);
+		if (c->rx_frozen)
+			rx_probe(c, fd);
+		bool over = c->rx_fin || atomic_load((_Atomic uint64_t *)(uintptr_t)&c->peer->closed);
+		rx_turn(c, fd); // who has ended has posted all before, and answers no more
+		in = c->dead || c->rx_eof || (c->rx_mode == MODE_TCP && !c->rx_pending) ? 1
+		     : !c->rx_frozen						       ? -1
+		     : !over							       ? 0
+		     : lane_look(&c->rx) == LOOK_NONE				       ? 1
+										       : -1;
+		lock_give(&c->rx_lock);
+	}
+	return in;
+}
+
+static int both_left(struct conn *c, int fd)
+{
+	int out = tx_left(c, fd), in = rx_left(c, fd);
+	return in < 0 ? in : in & out;
+}
+
+// leave takes steps until they are done, the peer has had 1 s, or it is gone.
+static bool leave(struct conn *c, int fd, int (*step)(struct conn *c, int fd))
+{
+	enum { KICK = 64 }; // milliseconds
+	for (int i = 0, done; i < LEAVE_MS; i++) {
+		if ((done = step(c, fd)))
+			return done > 0;
+		if (atomic_load(&c->channel->live) != 1)
+			return false;
+		doorbell_ring(c, &c->peer->rx_waiters);
+		doorbell_ring(c, &c->peer->tx_waiters);
+		if (i % KICK == 4)
+			channel_kick(c->channel);
+		conn_heed(); // two processes may wait for each other
+		real.poll(NULL, 0, i < 4 ? 0 : 1);
+	}
+	return false;
+}
+
+void stream_halt(struct conn *c, int fd)
+{
+	if (stream_lock(c, fd, &c->rx_lock)) {
+		rx_freeze(c, fd);
+		lock_give(&c->rx_lock);
+	}
+}
+
+bool stream_leave_tx(struct conn *c, int fd) { return leave(c, fd, tx_left); }
+
+bool stream_back(struct conn *c, int fd) { return leave(c, fd, both_left); }
