@@ -221,12 +221,17 @@ bool proof_elsewhere(const struct tuple *t)
 	return diag_ready() && !lookup(diag, t, &ino, &uid);
 }
 
-bool proof_check(const struct tuple *t, uint64_t net, uint64_t ino, uint32_t uid, const struct proof *handed)
+enum reason proof_check(const struct tuple *t, uint64_t net, uint64_t ino, uint32_t uid, const struct proof *handed)
 {
 	uint64_t is = 0, dev = 0;
 	uint32_t owner = ~0u;
 	if (!diag_ready() || handed->watcher < 0 || ino == 0 || (net && !abroad(handed->diag, net)))
-		return false;
-	return lookup(net ? handed->diag : diag, t, &is, &owner) && is == ino && owner == uid && someone(uid) &&
-	       members(handed->watcher, ino, false, &dev) && dev != 0 && dev == socket_device();
+		return REASON_PROOF;
+	if (!lookup(net ? handed->diag : diag, t, &is, &owner))
+		return REASON_PROOF;
+	if (is == 0) // closed since; what is left of it the kernel still knows
+		return REASON_PEER_GONE;
+	bool proven = is == ino && owner == uid && someone(uid) && members(handed->watcher, ino, false, &dev) && dev != 0 &&
+		      dev == socket_device();
+	return proven ? REASON_NONE : REASON_PROOF;
 }

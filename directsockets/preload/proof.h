@@ -22,8 +22,8 @@ void proof_drop(struct proof *p);
 
 // proof_check: does the TCP socket at the other end of the tuple, in the network
 // namespace of that cookie (0: ours), have this inode and belong to this uid, and
-// does what was handed show it?
-bool proof_check(const struct tuple *t, uint64_t net, uint64_t ino, uint32_t uid, const struct proof *handed);
+// does what was handed show it? REASON_NONE if so; if nobody holds it any more, PEER_GONE.
+enum reason proof_check(const struct tuple *t, uint64_t net, uint64_t ino, uint32_t uid, const struct proof *handed);
 
 // proof_elsewhere: in our network namespace no socket is the other end of the tuple.
 bool proof_elsewhere(const struct tuple *t);

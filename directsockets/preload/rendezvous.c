@@ -319,20 +319,28 @@ static bool named(const struct conn *c, const struct channel *ch, const struct m
 	       tuple_equal(&c->tuple, &turned) && !conn_shared(c);
 }
 
+// unproven: why not to believe that the peer owns the other end; a proof fails, too, while its socket is being closed.
+static enum reason unproven(const struct conn *c, int fd, const struct channel *ch, const struct message *m, const struct proof *handed)
+{
+	enum reason why = proof_check(&c->tuple, c->peer_net, m->ino, ch->uid, handed);
+	return why == REASON_PROOF && conn_fin_came(fd) ? REASON_PEER_GONE : why;
+}
+
 static void attach(struct channel *ch, const struct message *m, const struct proof *handed)
 {
 	struct conn *c = place_find(place_of(m->peer_ino), named, ch, m);
 	int fd = *place_of(m->peer_ino);
 	uint32_t most = ch->own.lanes < ch->peer.lanes ? ch->own.lanes : ch->peer.lanes;
 	bool theirs = (m->lane & 1) == (ch->inviter ? 1u : 0u);
+	enum reason why;
 	if (!c || m->lane >= most || !theirs || m->generation == 0 || lane_ctl(&ch->own, m->lane)->generation != 0) {
 		refuse(ch, m, REASON_NO_PEER);
 	} else if (c->state == CONN_ATTACHING && c->own && tuple_first(&c->tuple)) {
 		refuse(ch, m, REASON_NONE); // ours is on its way
-	} else if (!proof_check(&c->tuple, c->peer_net, m->ino, ch->uid, handed)) {
-		refuse(ch, m, REASON_PROOF);
+	} else if ((why = unproven(c, fd, ch, m, handed)) != REASON_NONE) {
+		refuse(ch, m, why);
 		conn_leave_lane(c);
-		stay(c, fd, REASON_PROOF);
+		stay(c, fd, why);
 	} else if (!budget_lane(ch, m->lane)) {
 		refuse(ch, m, REASON_MEMORY);
 		conn_leave_lane(c);
@@ -370,13 +378,13 @@ static void answered(struct channel *ch, const struct message *m, const struct p
 	ch->asking -= ch->asking > 0;
 	if (!c)
 		return;
-	if (m->kind == MESSAGE_ATTACH_OK && m->ino == c->peer_ino &&
-	    proof_check(&c->tuple, c->peer_net, m->ino, ch->uid, handed)) {
+	enum reason why = m->ino == c->peer_ino ? unproven(c, fd, ch, m, handed) : REASON_PROOF;
+	if (m->kind == MESSAGE_ATTACH_OK && why == REASON_NONE) {
 		waiting(c, CONN_ATTACHED);
 	} else {
 		conn_leave_lane(c);
 		if (m->kind == MESSAGE_ATTACH_OK)
-			stay(c, fd, REASON_PROOF);
+			stay(c, fd, why);
 		else if (m->reason == REASON_MEMORY || m->reason == REASON_PROOF)
 			stay(c, fd, REASON_REFUSED);
 		else if (m->reason != REASON_NONE)

@@ -239,12 +239,12 @@ int main(void)
 		if (!take(pair[0], &c, &p))
 			break;
 		bool want = lie == NONE;
-		if (proof_check(&c.tuple, c.net, c.ino, c.uid, &p) != want) {
+		if ((proof_check(&c.tuple, c.net, c.ino, c.uid, &p) == REASON_NONE) != want) {
 			fprintf(stderr, "%s: %sbelieved\n", names[lie], want ? "not " : "");
 			bad++;
 		}
 		// Here nobody knows that connection.
-		if (proof_check(&c.tuple, 0, c.ino, c.uid, &p)) {
+		if (proof_check(&c.tuple, 0, c.ino, c.uid, &p) == REASON_NONE) {
 			fprintf(stderr, "%s: believed of this namespace\n", names[lie]);
 			bad++;
 		}
