@@ -170,12 +170,15 @@ static void take_lane(struct conn *c, struct channel *ch, uint32_t lane, uint32_
 	atomic_fetch_add(&ch->lanes_used, 1);
 }
 
-// send_proof sends a message with a proof, and lets go of that.
-static bool send_proof(struct channel *ch, const struct message *m, struct proof *p)
+// send_proven sends a message with the proof that we own c.
+static enum reason send_proven(const struct conn *c, int fd, struct channel *ch, const struct message *m)
 {
-	bool ok = channel_send(ch, m, (int[]){p->watcher, p->diag}, p->diag < 0 ? 1 : 2);
-	proof_drop(p);
-	return ok;
+	struct proof p;
+	if (!proof_make(fd, c->peer_net != 0, &p))
+		return REASON_FILES;
+	bool ok = channel_send(ch, m, (int[]){p.watcher, p.diag}, p.diag < 0 ? 1 : 2);
+	proof_drop(&p);
+	return ok ? REASON_NONE : REASON_NO_PEER;
 }
 
 static void join(struct conn *c, int fd, const char *peer);
@@ -215,14 +218,12 @@ static void ask(struct conn *c, int fd)
 		.peer_ino = c->peer_ino,
 		.tuple = c->tuple,
 	};
-	struct proof proof;
-	bool made = proof_make(fd, c->peer_net != 0, &proof);
-	if (made && send_proof(ch, &m, &proof)) {
-		ch->asking++;
-		return;
+	enum reason why = send_proven(c, fd, ch, &m);
+	ch->asking += why == REASON_NONE;
+	if (why != REASON_NONE) {
+		conn_leave_lane(c);
+		later(c, fd, why);
 	}
-	conn_leave_lane(c);
-	later(c, fd, made ? REASON_NO_PEER : REASON_FILES);
 }
 
 // join asks for a lane on a channel to the peer.
@@ -352,13 +353,12 @@ static void attach(struct channel *ch, const struct message *m, const struct pro
 		c->peer_ino = m->ino;
 		struct message ok = {
 			.kind = MESSAGE_ATTACH_OK, .version = LANE_VERSION, .lane = m->lane, .generation = m->generation, .ino = c->ino};
-		struct proof own;
-		if (proof_make(fd, c->peer_net != 0, &own) && send_proof(ch, &ok, &own)) {
+		if ((why = send_proven(c, fd, ch, &ok)) == REASON_NONE) {
 			waiting(c, CONN_ATTACHED);
 		} else {
-			refuse(ch, m, REASON_FILES); // each ATTACH has an answer, or the peer asks no more
+			refuse(ch, m, why); // each ATTACH has an answer, or the peer asks no more
 			conn_leave_lane(c);
-			stay(c, fd, REASON_FILES);
+			later(c, fd, why);
 		}
 	}
 	if (c)
