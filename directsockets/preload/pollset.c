@@ -100,6 +100,8 @@ static int look(struct pollset *p, bool ask)
 	for (nfds_t i = 0; i < p->n; i++) {
 		struct conn *c = p->entry[i].c;
 		if (p->entry[i].set) {
+			if (ask)
+				epset_harvest(p->entry[i].set, false);
 			p->fds[i].revents = epset_peek(p->entry[i].set) ? p->fds[i].events & (POLLIN | POLLRDNORM) : 0;
 			ready += p->fds[i].revents != 0;
 		}
