@@ -19,12 +19,14 @@
 #include "transmit.h"
 #include "zcopy.h"
 
+enum { PARTS = 16 }; // that one call of the kernel's is given
+
 static ssize_t kernel_recv(int fd, const struct cursor *cur, size_t limit, int flags)
 {
-	struct iovec iov[16];
+	struct iovec iov[PARTS];
 	int n = 0;
 	size_t left = limit < cur->left ? limit : cur->left, off = cur->off;
-	for (int i = 0; i < cur->n && n < 16 && left > 0; i++, off = 0) {
+	for (int i = 0; i < cur->n && n < PARTS && left > 0; i++, off = 0) {
 		size_t k = cur->iov[i].iov_len - off;
 		if (k > left)
 			k = left;
@@ -300,7 +302,7 @@ static size_t peek_tcp(int fd, struct cursor *cur, size_t skip, size_t limit)
 	if (n <= skip)
 		return 0;
 	n -= skip;
-	if (skip == 0) {
+	if (skip == 0 && cur->n <= PARTS) {
 		ssize_t k = native_recv(fd, cur, limit, MSG_PEEK);
 		cursor_skip(cur, k > 0 ? (size_t)k : 0);
 		return k > 0 ? (size_t)k : 0;
@@ -417,6 +419,7 @@ ssize_t rx_take(struct conn *c, int fd, struct cursor *cur, int flags)
 		if (total > 0 && !unread(fd))
 			return (ssize_t)total;
 		atomic_store(&c->rx_hint, 0);
+		bool more = cur->n > PARTS;
 		ssize_t r = native_recv(fd, cur, limit, flags);
 		if (r > 0) {
 			atomic_store(&c->rx_hint, 1);
@@ -426,7 +429,7 @@ ssize_t rx_take(struct conn *c, int fd, struct cursor *cur, int flags)
 			atomic_fetch_add(&c->tcp_rx, (uint64_t)r);
 			cursor_skip(cur, (size_t)r);
 			total += (size_t)r;
-			if (cur->left > 0 && c->rx_pending && c->tcp_rx == c->rx_switch_at)
+			if (cur->left > 0 && (more || (c->rx_pending && c->tcp_rx == c->rx_switch_at)))
 				continue;
 			return (ssize_t)total;
 		}

@@ -194,12 +194,14 @@ void tx_turn(struct conn *c, int fd)
 	doorbell_ring(c, &c->peer->rx_waiters);
 }
 
+enum { PARTS = 16 }; // that one call of the kernel's is given
+
 static ssize_t kernel_send(struct conn *c, int fd, struct cursor *cur, int flags)
 {
-	struct iovec iov[16];
+	struct iovec iov[PARTS];
 	int n = 0;
 	size_t off = cur->off;
-	for (int i = 0; i < cur->n && n < 16; i++, off = 0)
+	for (int i = 0; i < cur->n && n < PARTS; i++, off = 0)
 		if (cur->iov[i].iov_len > off)
 			iov[n++] = (struct iovec){(char *)cur->iov[i].iov_base + off, cur->iov[i].iov_len - off};
 	struct msghdr h = {.msg_iov = iov, .msg_iovlen = (size_t)n};
@@ -214,7 +216,13 @@ static ssize_t kernel_send(struct conn *c, int fd, struct cursor *cur, int flags
 // Native calls are all non-blocking.
 static ssize_t native_send(struct conn *c, int fd, struct cursor *cur, int flags)
 {
-	return c->tx.again.left ? -EAGAIN : kernel_send(c, fd, cur, flags | MSG_DONTWAIT);
+	ssize_t done = 0, r = -EAGAIN;
+	for (bool more = !c->tx.again.left; more && cur->left > 0; done += r > 0 ? r : 0) {
+		more = cur->n > PARTS;
+		r = kernel_send(c, fd, cur, flags | MSG_DONTWAIT);
+		more &= r > 0;
+	}
+	return done ? done : r;
 }
 
 size_t tx_rest(struct conn *c, int fd, struct cursor *cur, int flags)

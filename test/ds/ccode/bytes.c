@@ -46,6 +46,8 @@ void say_bytes(struct call *c, const unsigned char *p, long n)
 		say(c, " bytes=%016lx", hash(hash_start, p, (size_t)n));
 }
 
+enum { PARTS = 40 };
+
 // vector cuts a buffer at the sizes "a,b,c"; the last is all that is left when
 // it is missing.
 static int vector(const char *sizes, unsigned char **buffer, struct iovec *v, int max, size_t *total)
@@ -91,10 +93,10 @@ static void c_write(struct call *c) // write|send|sendto H N [FLAGS]
 
 static void c_writev(struct call *c) // writev|sendmsg|sendmmsg H N,N,... [FLAGS]
 {
-	struct iovec v[8];
+	struct iovec v[PARTS];
 	unsigned char *buffer;
 	size_t total;
-	int n = vector(arg(c, 2), &buffer, v, 8, &total);
+	int n = vector(arg(c, 2), &buffer, v, PARTS, &total);
 	for (size_t i = 0; i < total; i++)
 		buffer[i] = pattern(c->id, i);
 	int flags = (int)mask(arg(c, 3), message_flags), fd = fd_of(c, 1);
@@ -200,10 +202,10 @@ static void c_read(struct call *c) // read|recv|recvfrom H N [FLAGS]
 
 static void c_readv(struct call *c) // readv|recvmsg|recvmmsg H N,N,... [FLAGS [SPACE]], for control messages
 {
-	struct iovec v[8];
+	struct iovec v[PARTS];
 	unsigned char *buffer;
 	size_t total;
-	int n = vector(arg(c, 2), &buffer, v, 8, &total), fd = fd_of(c, 1);
+	int n = vector(arg(c, 2), &buffer, v, PARTS, &total), fd = fd_of(c, 1);
 	int flags = (int)mask(arg(c, 3), message_flags);
 	char name[64];
 	struct { struct cmsghdr head; int left; char more[40]; } control = {0};
