@@ -75,7 +75,10 @@ static ssize_t out_of_lane(struct conn *c, int fd, int pipe, size_t n, unsigned 
 		return -1;
 	n = n < PIECE ? n : PIECE;
 	struct iovec iov = {bytes, n < (size_t)room ? n : (size_t)room};
-	ssize_t r = stream_recv(c, fd, &iov, 1, 0);
+	int now = c->rcvlowat > 1 ? MSG_DONTWAIT : 0; // what is here comes, and only who waits waits for that much
+	ssize_t r = stream_recv(c, fd, &iov, 1, now);
+	if (now && r == -1 && errno == EAGAIN)
+		r = stream_recv(c, fd, &iov, 1, 0);
 	if (r > 0)
 		pour(pipe, bytes, (size_t)r);
 	return r;
