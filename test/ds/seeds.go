@@ -24,6 +24,9 @@ func Seeds(t testing.TB, n uint64) iter.Seq[uint64] { return seeds(t, n, more, m
 // CheapSeeds are many more.
 func CheapSeeds(t testing.TB, n uint64) iter.Seq[uint64] { return seeds(t, n, moreCheap, mostCheap) }
 
+// SeedsNamed says whether EXN_SEEDS names the seeds, so that there are to be no others.
+func SeedsNamed() bool { return os.Getenv("EXN_SEEDS") != "" }
+
 func seeds(t testing.TB, n, more, most uint64) iter.Seq[uint64] {
 	switch {
 	case Long():
@@ -39,7 +42,7 @@ func seeds(t testing.TB, n, more, most uint64) iter.Seq[uint64] {
 		}
 	}
 	last := first + n - 1
-	if text := os.Getenv("EXN_SEEDS"); text != "" {
+	if text := os.Getenv("EXN_SEEDS"); SeedsNamed() {
 		from, to, ranged := strings.Cut(text, "-")
 		if !ranged {
 			to = from

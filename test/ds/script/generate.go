@@ -23,9 +23,9 @@ var sizes = []int{1, 2, 7, 50, 119, 120, 121, 500, 4095, 4096, 4097, 9000, 16383
 // Generate makes a script of about n steps. It follows what is queued on each
 // connection just closely enough to know which calls may not be blocking ones.
 func Generate(seed uint64, n int, v Variant) Script {
-	g := &generator{Rand: rand.New(rand.NewPCG(seed, 0)), sets: make(map[End][]string), members: make(map[member]string), forked: make(map[End]bool), dead: make(map[End]bool)}
+	g := &generator{Rand: rand.New(rand.NewPCG(seed, 0)), sets: make(map[End][]string), members: make(map[member]string), forked: make(map[End]bool), dead: make(map[End]bool), nested: make(map[End]bool)}
 	g.script.Name = fmt.Sprintf("seed-%d", seed)
-	g.variant = v
+	g.variant, g.wider = v, seed >= WideFrom
 	g.connect()
 	for len(g.script.Steps) < n && !g.dead[A] && !g.dead[B] {
 		g.move()
@@ -50,6 +50,8 @@ type generator struct {
 	members     map[member]string // what is asked of each
 	forked      map[End]bool
 	dead        map[End]bool
+	nested      map[End]bool // its sets have sets in them
+	wider       bool
 	names       int
 }
 
@@ -66,6 +68,7 @@ type side struct {
 	ended    bool // reading never blocks: the end, a reset, or shutdown here
 	shut     bool // nothing more may be written here
 	lowat    bool
+	vague    bool // more may be unread
 	nonblock bool
 	closed   bool
 	left     bool // a holder has run another program, so it is back on TCP
@@ -155,6 +158,10 @@ func (g *generator) move() {
 	}
 	s := pick(g, sides)
 	h := pick(g, s.handles)
+	if g.wider && g.IntN(8) == 0 {
+		g.wide(s, h)
+		return
+	}
 	switch p := g.IntN(100); {
 	case p < 26:
 		g.write(s, h)
@@ -265,7 +272,7 @@ func (s *side) take(n int) {
 // block lets a thread sleep on an empty connection and wakes it by a write.
 func (g *generator) block(s *side, h holder) {
 	p := s.peer
-	if s.unread > 0 || s.ended || s.nonblock || s.lowat || s.shut || p.closed || p.shut || p.nonblock {
+	if s.unread > 0 || s.ended || s.nonblock || s.lowat || s.vague || s.shut || p.closed || p.shut || p.nonblock {
 		return
 	}
 	w := pick(g, p.handles)
@@ -499,7 +506,11 @@ func (g *generator) fork(root End) {
 //   - "an edge-triggered member": those of both ends are asked for anew afterwards.
 func (g *generator) exec(end End) {
 	closing := func(x holder) bool { return x.end == end && x.cloexec }
-	if g.strays(closing, "et", "oneshot") || g.dies(closing) {
+	kinds := []string{"et", "oneshot"}
+	if g.wider {
+		kinds = []string{""} // "a member that was added by a copy which is closed by now"
+	}
+	if g.strays(closing, kinds...) || g.dies(closing) || g.nested[A] || g.nested[B] {
 		return
 	}
 	var survive []*side

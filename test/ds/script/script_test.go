@@ -108,9 +108,9 @@ func TestGeneratedScriptsAreDeterministic(t *testing.T) {
 	})
 }
 
-// generated calls f in a subtest for each seed.
+// generated calls f in a subtest for each seed, and for the wider script of every second.
 func generated(t *testing.T, switching bool, f func(t *testing.T, s script.Script)) {
-	for seed := range ds.CheapSeeds(t, 10) {
+	one := func(seed uint64) {
 		v := variants[seed%uint64(len(variants))]
 		v.Switching = switching
 		s := script.Generate(seed, 60, v)
@@ -119,5 +119,11 @@ func generated(t *testing.T, switching bool, f func(t *testing.T, s script.Scrip
 			ds.Hurry(t)
 			f(t, s)
 		})
+	}
+	for seed := range ds.CheapSeeds(t, 10) {
+		one(seed)
+		if seed%2 == 0 && seed < script.WideFrom && !ds.SeedsNamed() {
+			one(script.WideFrom + seed/2)
+		}
 	}
 }
