@@ -194,7 +194,7 @@ void tx_turn(struct conn *c, int fd)
 	doorbell_ring(c, &c->peer->rx_waiters);
 }
 
-enum { PARTS = 16 }; // that one call of the kernel's is given
+enum { PARTS = 16 }; // of the rest of a call, that the kernel is given at once
 
 static ssize_t kernel_send(struct conn *c, int fd, struct cursor *cur, int flags)
 {
@@ -205,6 +205,8 @@ static ssize_t kernel_send(struct conn *c, int fd, struct cursor *cur, int flags
 		if (cur->iov[i].iov_len > off)
 			iov[n++] = (struct iovec){(char *)cur->iov[i].iov_base + off, cur->iov[i].iov_len - off};
 	struct msghdr h = {.msg_iov = iov, .msg_iovlen = (size_t)n};
+	if (cur->n > PARTS && cur->off == 0) // a peer that is gone answers what comes in two
+		h = (struct msghdr){.msg_iov = (struct iovec *)(uintptr_t)cur->iov, .msg_iovlen = (size_t)cur->n};
 	ssize_t r = real.sendmsg(fd, &h, flags | MSG_NOSIGNAL);
 	if (r > 0) {
 		atomic_fetch_add(&c->tcp_tx, (uint64_t)r);
