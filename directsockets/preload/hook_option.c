@@ -145,6 +145,8 @@ EXPORT int ioctl(int fd, unsigned long request, ...)
 	int r = 0;
 	if (request == FIONREAD && conn_engaged(c)) {
 		*(int *)arg = stream_unread(c, fd);
+	} else if (request == SIOCATMARK && conn_engaged(c) && (stream_ready(c, fd, EPOLLIN), c->rx_mode == MODE_LANE)) {
+		*(int *)arg = 0; // what lies on the lane comes before it
 	} else {
 		r = real.ioctl(fd, request, arg);
 		int saved = errno;

@@ -7,6 +7,7 @@
 #include "receive.h"
 
 #include <errno.h>
+#include <linux/sockios.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -43,6 +44,12 @@ static ssize_t kernel_recv(int fd, const struct cursor *cur, size_t limit, int f
 static ssize_t native_recv(int fd, const struct cursor *cur, size_t limit, int flags)
 {
 	return kernel_recv(fd, cur, limit, (flags & (MSG_PEEK | MSG_TRUNC)) | MSG_DONTWAIT);
+}
+
+bool rx_marked(const struct conn *c, int fd)
+{
+	int at = 0;
+	return c->rx_mode == MODE_TCP && real.ioctl(fd, SIOCATMARK, &at) == 0 && at;
 }
 
 size_t rx_rest(struct conn *c, int fd, struct cursor *cur, int flags)
@@ -249,7 +256,8 @@ bool rx_probe(struct conn *c, int fd)
 
 bool rx_goes_on(const struct conn *c, int fd)
 {
-	return !c->dead && !c->rx_eof && !c->rx_fin && !c->rx_shut && !conn_fin_came(fd);
+	struct pollfd p = {fd, POLLPRI, 0};
+	return !c->dead && !c->rx_eof && !c->rx_fin && !c->rx_shut && !conn_fin_came(fd) && real.poll(&p, 1, 0) == 0;
 }
 
 // lane_first: what the lane holds comes before the end that is known already.

@@ -18,6 +18,9 @@ ssize_t rx_take(struct conn *c, int fd, struct cursor *cur, int flags);
 // good: it reads from TCP and may sleep there. Without the lock.
 size_t rx_rest(struct conn *c, int fd, struct cursor *cur, int flags);
 
+// rx_marked: urgent data comes next, where a call ends that has got something. Needs no lock.
+bool rx_marked(const struct conn *c, int fd);
+
 // rx_ready is EPOLLIN and EPOLLRDHUP.
 uint32_t rx_ready(struct conn *c, int fd);
 
@@ -33,7 +36,7 @@ bool rx_probe(struct conn *c, int fd);
 // It is over when rx_frozen is false; then rx_mode tells whether it worked.
 void rx_freeze(struct conn *c, int fd);
 
-// rx_goes_on: the peer has not ended, as far as is known.
+// rx_goes_on: as far as is known the peer has not ended, nor sent urgent data, at which reads end.
 bool rx_goes_on(const struct conn *c, int fd);
 
 // rx_tell notes that the program is told of bytes on the lane. Needs no lock.

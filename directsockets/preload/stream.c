@@ -176,7 +176,7 @@ ssize_t stream_recv(struct conn *c, int fd, const struct iovec *iov, int n, int 
 				got = 0;
 				continue;
 			}
-			if ((flags & MSG_PEEK) || cur.left == 0 || !block || got >= target)
+			if ((flags & MSG_PEEK) || cur.left == 0 || !block || got >= target || rx_marked(c, fd))
 				return (ssize_t)got;
 			continue;
 		}
@@ -512,7 +512,7 @@ void stream_close(struct conn *c, int fd)
 	rx_turn(c, fd);
 	int tcp = 0; // for these the kernel resets, and the peer must not see another end before
 	real.ioctl(fd, FIONREAD, &tcp);
-	bool unread = tcp > 0 || (c->rx_mode == MODE_LANE && (lane_look(&c->rx) != LOOK_NONE || c->rx.advert.left) && !c->rx_eof);
+	bool unread = tcp > 0 || rx_marked(c, fd) || (c->rx_mode == MODE_LANE && (lane_look(&c->rx) != LOOK_NONE || c->rx.advert.left) && !c->rx_eof);
 	if (!c->dead && !unread && c->linger_s != 0 && !c->tx_shut)
 		tx_finish(c, fd, HOW_CLOSE);
 	// Who is closed already, by both ends or a reset, resets nothing.
