@@ -159,6 +159,8 @@ func (c *Conn) writeEngaged(b []byte, z *advert) (done int, err error) {
 		return 0, c.opError("write", net.ErrClosed)
 	case c.tx.expired():
 		return 0, c.opError("write", os.ErrDeadlineExceeded)
+	case len(b) == 0:
+		return c.tcp.Write(b) // an end or an error is the kernel's to tell
 	}
 	if c.news.Load() && c.out.mode.Load() == onLane {
 		c.probeTx()

@@ -283,7 +283,7 @@ ssize_t stream_send(struct conn *c, int fd, const struct iovec *iov, int n, int 
 	bool block = !c->nonblock && !(flags & MSG_DONTWAIT);
 	size_t done = 0;
 	if (cur.left == 0)
-		return 0;
+		return real.send(fd, "", 0, flags); // an end or an error is the kernel's to tell
 	if (flags & (MSG_OOB | MSG_FASTOPEN) && !stream_leave_tx(c, fd)) {
 		errno = EAGAIN;
 		return -1;
