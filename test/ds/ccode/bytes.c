@@ -112,6 +112,24 @@ static void c_writev(struct call *c) // writev|sendmsg|sendmmsg H N,N,... [FLAGS
 	free(buffer);
 }
 
+static void c_sendmany(struct call *c) // sendmany H N,N,... [FLAGS]: sendmmsg, a message for each N
+{
+	struct iovec v[PARTS];
+	struct mmsghdr m[PARTS] = {0};
+	unsigned char *buffer;
+	size_t total;
+	int n = vector(arg(c, 2), &buffer, v, PARTS, &total);
+	for (size_t i = 0; i < total; i++)
+		buffer[i] = pattern(c->id, i);
+	for (int i = 0; i < n; i++)
+		m[i].msg_hdr = (struct msghdr){.msg_iov = &v[i], .msg_iovlen = 1};
+	int r = sendmmsg(fd_of(c, 1), m, (unsigned)n, (int)mask(arg(c, 3), message_flags));
+	result(c, r);
+	for (int i = 0; i < r; i++)
+		say(c, " %u", m[i].msg_len);
+	free(buffer);
+}
+
 static void c_sendfile(struct call *c) // sendfile H OFFSET N
 {
 	char name[] = "/tmp/ds-player-XXXXXX";
@@ -363,7 +381,7 @@ static void c_pong(struct call *c) // pong H ROUNDS N
 const struct entry byte_calls[] = {
 	{"write", c_write, false}, {"send", c_write, false}, {"sendto", c_write, false},
 	{"writev", c_writev, false}, {"sendmsg", c_writev, false}, {"sendmmsg", c_writev, false},
-	{"sendfile", c_sendfile, false}, {"push", c_push, false}, {"fill", c_fill, false},
+	{"sendmany", c_sendmany, false}, {"sendfile", c_sendfile, false}, {"push", c_push, false}, {"fill", c_fill, false},
 	{"read", c_read, false}, {"recv", c_read, false}, {"recvfrom", c_read, false},
 	{"readv", c_readv, false}, {"recvmsg", c_readv, false}, {"recvmmsg", c_readv, false},
 	{"recvmany", c_recvmany, false}, {"splice", c_splice, false},

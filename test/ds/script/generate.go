@@ -1,7 +1,6 @@
 package script
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -23,9 +22,9 @@ var sizes = []int{1, 2, 7, 50, 119, 120, 121, 500, 4095, 4096, 4097, 9000, 16383
 // Generate makes a script of about n steps. It follows what is queued on each
 // connection just closely enough to know which calls may not be blocking ones.
 func Generate(seed uint64, n int, v Variant) Script {
-	g := &generator{Rand: rand.New(rand.NewPCG(seed, 0)), sets: make(map[End][]string), members: make(map[member]string), forked: make(map[End]bool), dead: make(map[End]bool), nested: make(map[End]bool)}
+	g := &generator{Rand: rand.New(rand.NewPCG(seed, 0)), sets: make(map[End][]string), members: make(map[member]string), forked: make(map[End]bool), dead: make(map[End]bool), nested: make(map[End]bool), aliases: make(map[string]*aliases)}
 	g.script.Name = fmt.Sprintf("seed-%d", seed)
-	g.variant, g.wider = v, seed >= WideFrom
+	g.variant, g.level = v, seed/WideFrom
 	g.connect()
 	for len(g.script.Steps) < n && !g.dead[A] && !g.dead[B] {
 		g.move()
@@ -50,8 +49,9 @@ type generator struct {
 	members     map[member]string // what is asked of each
 	forked      map[End]bool
 	dead        map[End]bool
-	nested      map[End]bool // its sets have sets in them
-	wider       bool
+	nested      map[End]bool        // its sets have sets in them
+	aliases     map[string]*aliases // of a set
+	level       uint64              // of wideness
 	names       int
 }
 
@@ -69,6 +69,7 @@ type side struct {
 	shut     bool // nothing more may be written here
 	lowat    bool
 	vague    bool // more may be unread
+	urgent   bool // bytes came out of line
 	nonblock bool
 	closed   bool
 	left     bool // a holder has run another program, so it is back on TCP
@@ -108,6 +109,7 @@ func (g *generator) line(line string) {
 	if err != nil {
 		panic(err) // a line of this file
 	}
+	g.rename(&step)
 	g.script.Steps = append(g.script.Steps, step)
 }
 
@@ -158,7 +160,11 @@ func (g *generator) move() {
 	}
 	s := pick(g, sides)
 	h := pick(g, s.handles)
-	if g.wider && g.IntN(8) == 0 {
+	if g.level >= 2 && g.IntN(4) == 0 {
+		g.wider(s, h)
+		return
+	}
+	if g.level >= 1 && g.IntN(8) == 0 {
 		g.wide(s, h)
 		return
 	}
@@ -309,85 +315,10 @@ func (g *generator) block(s *side, h holder) {
 	}
 }
 
-func (g *generator) look(s *side, h holder) {
-	events := pick(g, []string{"in", "out", "in,out", "in,rdhup", "in,out,rdhup,pri", "-"})
-	switch g.IntN(5) {
-	case 0:
-		g.say(h.end, "fionread %s", h.name)
-	case 1:
-		g.say(h.end, "%s 0 %s %s", pick(g, []string{"select", "pselect"}), h.name, pick(g, []string{"r", "w", "rw", "rwx"}))
-	case 2:
-		g.say(h.end, "get %s error", h.name)
-	default:
-		g.say(h.end, "%s 0 %s %s", pick(g, []string{"poll", "ppoll"}), h.name, events)
-	}
-}
-
-func (g *generator) epoll(s *side, h holder) {
-	sets := g.sets[h.end]
-	if len(sets) == 0 || g.IntN(6) == 0 {
-		set := g.name("e")
-		g.say(h.end, "%s=epoll", set)
-		g.sets[h.end] = append(sets, set)
-		g.add(set, h, g.interest(), g.IntN(1000))
-		return
-	}
-	set := pick(g, sets)
-	switch p := g.IntN(10); {
-	case p < 6:
-		g.say(h.end, "%s %s 0", pick(g, []string{"wait", "pwait", "pwait2"}), set)
-	case p < 7:
-		g.add(set, h, g.interest(), g.IntN(1000))
-	case p < 9:
-		g.modify(set, h, g.interest(), g.IntN(1000))
-	default:
-		g.say(h.end, "ctl %s del %s", set, h.name)
-		delete(g.members, member{h.end, set, h.name})
-	}
-}
-
-func (g *generator) add(set string, h holder, interest string, data int) {
-	g.say(h.end, "ctl %s add %s %s %d", set, h.name, interest, data)
-	m := member{h.end, set, h.name}
-	if g.members[m] == "" { // else EEXIST
-		g.members[m] = interest
-	}
-}
-
-func (g *generator) modify(set string, h holder, interest string, data int) {
-	g.say(h.end, "ctl %s mod %s %s %d", set, h.name, interest, data)
-	m := member{h.end, set, h.name}
-	if g.members[m] != "" { // else ENOENT
-		g.members[m] = interest
-	}
-}
-
-// remodify asks anew for the members of a kind, of one end or, with 0, of all.
-func (g *generator) remodify(kind string, end End) {
-	var some []member
-	for m, interest := range g.members {
-		if (end == 0 || m.end == end) && !g.dead[m.end] && strings.Contains(interest, kind) {
-			some = append(some, m)
-		}
-	}
-	slices.SortFunc(some, func(x, y member) int {
-		return cmp.Or(cmp.Compare(x.end, y.end), cmp.Compare(x.set, y.set), cmp.Compare(x.handle, y.handle))
-	})
-	for _, m := range some {
-		g.modify(m.set, holder{end: m.end, name: m.handle}, g.members[m], g.IntN(1000))
-	}
-}
-
-func (g *generator) interest() string {
-	words := []string{pick(g, []string{"in", "in", "in,out", "out", "rdhup", "in,rdhup"})}
-	words = append(words, pick(g, [][]string{nil, nil, {"et"}, {"et"}, {"oneshot"}, {"et", "oneshot"}})...)
-	return strings.Join(words, ",")
-}
-
 func (g *generator) option(s *side, h holder) {
 	switch g.IntN(4) {
 	case 0:
-		s.lowat = g.IntN(2) == 0
+		s.lowat = g.IntN(2) == 0 && !s.urgent
 		low := 1
 		if s.lowat {
 			low = pick(g, sizes[:8])
@@ -507,7 +438,7 @@ func (g *generator) fork(root End) {
 func (g *generator) exec(end End) {
 	closing := func(x holder) bool { return x.end == end && x.cloexec }
 	kinds := []string{"et", "oneshot"}
-	if g.wider {
+	if g.level > 0 {
 		kinds = []string{""} // "a member that was added by a copy which is closed by now"
 	}
 	if g.strays(closing, kinds...) || g.dies(closing) || g.nested[A] || g.nested[B] {
@@ -518,7 +449,7 @@ func (g *generator) exec(end End) {
 		if !slices.ContainsFunc(s.handles, func(x holder) bool { return x.end == end && !x.cloexec }) {
 			continue
 		}
-		if p := s.peer; s.unread > 0 && (g.variant.Switching || p.shut || p.closed || p.left || s.shut) {
+		if p := s.peer; (s.unread > 0 || s.vague) && (g.variant.Switching || p.shut || p.closed || p.left || s.shut) {
 			return
 		}
 		survive = append(survive, s)
@@ -530,6 +461,9 @@ func (g *generator) exec(end End) {
 	}
 	g.drop(closing)
 	g.remodify("et", 0)
+	if g.level > 0 && g.variant.Switching { // what it adds to a set from before goes back, too
+		g.sets[end] = nil
+	}
 }
 
 // drop forgets holders of all connections.
@@ -564,7 +498,7 @@ func (g *generator) strays(closing func(holder) bool, kinds ...string) bool {
 // unread that may have come by the lane, while its peer is back on TCP.
 func (g *generator) dies(gone func(holder) bool) bool {
 	for _, s := range g.sides() {
-		if s.peer.left && s.unread > 0 && !slices.ContainsFunc(s.handles, func(x holder) bool { return !gone(x) }) {
+		if s.peer.left && (s.unread > 0 || s.vague) && !slices.ContainsFunc(s.handles, func(x holder) bool { return !gone(x) }) {
 			return true
 		}
 	}

@@ -3,7 +3,8 @@ package script
 import "slices"
 
 // WideFrom is the first seed whose script also nests sets, splices, throws bytes away and
-// waits exclusively. Seeds below stay what they were when they found something.
+// waits exclusively; from twice that on it has the calls of generate_wider.go, too. Seeds
+// below stay what they were when they found something.
 const WideFrom = 1 << 20
 
 // wide makes one call that scripts of lower seeds have not.
@@ -25,7 +26,7 @@ func (g *generator) wide(s *side, h holder) {
 		g.splice(s, h)
 	case 5:
 		if set, ok := g.set(h.end); ok && g.IntN(4) == 0 && !g.nested[h.end] {
-			g.say(h.end, "close %s", set)
+			g.closeSet(h.end, set)
 			g.sets[h.end] = slices.DeleteFunc(g.sets[h.end], func(x string) bool { return x == set })
 			for m := range g.members {
 				if m.end == h.end && m.set == set {
@@ -69,7 +70,7 @@ func (g *generator) discard(s *side, h holder) {
 // splice moves what is here, or some of it, to where the same process writes. Its flag is
 // for the pipe alone: of a socket that blocks it waits for bytes.
 func (g *generator) splice(s *side, h holder) {
-	if s.unread == 0 && !s.nonblock && !s.ended {
+	if s.unread == 0 && !s.nonblock && !s.ended || s.urgent { // TCP's stops for good in front of a mark
 		return
 	}
 	var to []*side
