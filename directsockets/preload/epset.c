@@ -120,7 +120,7 @@ void epset_new(int fd)
 		e->sleepers = e->deleted = e->inside = e->vain = 0;
 		e->hold = 0;
 		e->start = 0;
-		e->full = e->level = false;
+		e->full = e->level = e->moved = false;
 		e->last = NULL;
 		e->refs = 1;
 		files_set_epset(fd, e);
@@ -195,12 +195,10 @@ static void member_free(struct epset *e, struct member *m)
 // drop takes a member that is ours out of the perch too.
 static void drop(struct epset *e, struct member *m)
 {
-	if (m->set) {
+	if (m->set)
 		member_part(e, m);
-	} else if (e->perch) {
-		perch_ignore(e->perch, m->fd);
+	else
 		member_unwatch(e, m);
-	}
 	member_free(e, m);
 }
 
@@ -266,12 +264,11 @@ static bool has(struct epset *e, const struct conn *c, int fd)
 // number by which the program added it is that member again, as it is for the kernel.
 static void move(struct epset *e, struct member *m, int to)
 {
-	if (e->perch) {
-		perch_ignore(e->perch, m->fd);
+	member_ignore(e, m);
+	if (e->perch)
 		perch_watch(e->perch, PERCH_SOCKET, to, to, MEMBER_HINTS);
-	}
 	m->fd = to;
-	m->moved = true;
+	m->moved = e->moved = true;
 	if (to == m->key)
 		e->by_fd[to] = m;
 }

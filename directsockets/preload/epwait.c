@@ -144,7 +144,7 @@ static void hint_to(struct epset *e, struct member *m, bool ended, uint32_t news
 static void hint(struct epset *e, const struct channel *ended, int fd, uint32_t news)
 {
 	struct member *by_fd = ended ? NULL : member_at(e, fd);
-	if (by_fd && by_fd->ours && by_fd->c && by_fd->fd == fd && by_fd->c->refs == 1) {
+	if (by_fd && by_fd->ours && by_fd->c && by_fd->fd == fd && by_fd->c->refs == 1 && !e->moved) {
 		hint_to(e, by_fd, false, news);
 		return;
 	}

@@ -30,6 +30,7 @@
 #include "config.h"
 #include "conn.h"
 #include "doorbell.h"
+#include "files.h"
 #include "marks.h"
 #include "oneshot.h"
 #include "stream.h"
@@ -270,11 +271,21 @@ void member_join(struct epset *e, struct member *m)
 		join_lane(e, m);
 }
 
+void member_ignore(struct epset *e, const struct member *m)
+{
+	for (int i = 0; i < e->nours && e->moved; i++)
+		if (e->ours[i] != m && e->ours[i]->c && e->ours[i]->fd == m->fd)
+			return;
+	if (e->perch)
+		perch_ignore(e->perch, m->fd);
+}
+
 void member_unwatch(struct epset *e, struct member *m)
 {
 	struct conn *c = m->c;
 	int line = e->perch && c->own ? perch_line(e->perch, c->channel) : -1;
-	for (int i = 0; i < e->nours && c->refs > 1; i++)
+	member_ignore(e, m);
+	for (int i = 0; i < e->nours && (c->refs > 1 || e->moved); i++)
 		if (e->ours[i] != m && e->ours[i]->c == c)
 			return;
 	if (line < 0)
@@ -358,6 +369,8 @@ bool member_revive(struct epset *e, struct member *m, const struct epoll_event *
 {
 	if (!insert(e, m))
 		return false;
+	if (e->moved && e->perch && m->c)
+		perch_watch(e->perch, PERCH_SOCKET, m->fd, m->fd, MEMBER_HINTS);
 	m->deleted = false;
 	m->last = 0;
 	member_ask(m, ev);
@@ -371,14 +384,13 @@ void member_give(struct epset *e, struct member *m)
 	struct epoll_event ev = {.events = m->events, .data = m->data};
 	struct conn *c = m->c;
 	member_remove(e, m);
-	if (e->perch) {
-		perch_ignore(e->perch, m->fd);
-		member_unwatch(e, m);
-	}
+	member_unwatch(e, m);
+	if (m->fd != m->key && files_conn(m->key) == c && !member_at(e, m->key)) // by dup2, and so the kernel has it
+		e->by_fd[m->fd = m->key] = m;
 	m->ours = false;
 	m->absent = m->disabled;
 	if (!m->absent && real.epoll_ctl(e->epfd, EPOLL_CTL_ADD, m->fd, &ev) < 0 &&
-	    (errno != EEXIST || real.epoll_ctl(e->epfd, EPOLL_CTL_MOD, m->fd, &ev) < 0))
+	    (errno != EEXIST || m->fd != m->key || real.epoll_ctl(e->epfd, EPOLL_CTL_MOD, m->fd, &ev) < 0))
 		config_log("an epoll set has lost connection %llu", (unsigned long long)c->ino);
 	if (member_at(e, m->fd) != m)
 		free(m); // its own number is closed

@@ -63,6 +63,7 @@ struct epset {
 	struct marks *marks;
 	unsigned waits, chilling;
 	bool heated; // some have become hot again
+	bool moved;  // some are watched by descriptors that may be members themselves
 	_Atomic bool full;  // the last wait was full with what the kernel had
 	_Atomic bool level; // a level was told, which is so for others that wait, too
 	uint32_t news; // counts what the program asked anew, and events of the kernel, of ours
@@ -116,10 +117,11 @@ bool member_engage(struct epset *e, struct conn *c, enum reason *why);
 void member_give(struct epset *e, struct member *m);
 
 // Parts of these: the list of ours; the perch; for a set, leaving the perch; for
-// a lane, that the peer rings us.
+// a lane, that the perch watches this descriptor, and that the peer rings us, too.
 void member_remove(struct epset *e, struct member *m);
 void member_join(struct epset *e, struct member *m);
 void member_part(struct epset *e, struct member *m);
+void member_ignore(struct epset *e, const struct member *m);
 void member_unwatch(struct epset *e, struct member *m);
 
 // member_ask notes what ADD or MOD asks for.
