@@ -20,7 +20,10 @@
 #include "transmit.h"
 #include "zcopy.h"
 
-enum { PARTS = 16 }; // that one call of the kernel's is given
+enum { PARTS = 16 }; // of a part of a call, that the kernel is given at once
+
+// whole: the kernel can be given all of the call's vector as it is.
+static bool whole(const struct cursor *cur, size_t limit) { return cur->n > PARTS && cur->off == 0 && limit >= cur->left; }
 
 static ssize_t kernel_recv(int fd, const struct cursor *cur, size_t limit, int flags)
 {
@@ -37,6 +40,8 @@ static ssize_t kernel_recv(int fd, const struct cursor *cur, size_t limit, int f
 		left -= k;
 	}
 	struct msghdr h = {.msg_iov = iov, .msg_iovlen = (size_t)n};
+	if (whole(cur, limit))
+		h = (struct msghdr){.msg_iov = (struct iovec *)(uintptr_t)cur->iov, .msg_iovlen = (size_t)cur->n};
 	return real.recvmsg(fd, &h, flags);
 }
 
@@ -310,7 +315,7 @@ static size_t peek_tcp(int fd, struct cursor *cur, size_t skip, size_t limit)
 	if (n <= skip)
 		return 0;
 	n -= skip;
-	if (skip == 0 && cur->n <= PARTS) {
+	if (skip == 0 && (cur->n <= PARTS || whole(cur, limit))) {
 		ssize_t k = native_recv(fd, cur, limit, MSG_PEEK);
 		cursor_skip(cur, k > 0 ? (size_t)k : 0);
 		return k > 0 ? (size_t)k : 0;
@@ -427,7 +432,7 @@ ssize_t rx_take(struct conn *c, int fd, struct cursor *cur, int flags)
 		if (total > 0 && !unread(fd))
 			return (ssize_t)total;
 		atomic_store(&c->rx_hint, 0);
-		bool more = cur->n > PARTS;
+		bool more = cur->n > PARTS && !whole(cur, limit);
 		ssize_t r = native_recv(fd, cur, limit, flags);
 		if (r > 0) {
 			atomic_store(&c->rx_hint, 1);

@@ -131,7 +131,7 @@ ssize_t stream_recv(struct conn *c, int fd, const struct iovec *iov, int n, int 
 	if (cur.left == 0) { // recv only: it waits for readiness and takes nothing
 		struct sleep z = sleep_begin(c->rcvtimeo_ns);
 		int e = 0;
-		while (!e && conn_engaged(c) && !(stream_ready(c, fd, EPOLLIN) & (EPOLLIN | EPOLLHUP | EPOLLERR))) {
+		while (!e && conn_engaged(c) && stream_unread(c, fd) == 0 && !(stream_ready(c, fd, EPOLLIN) & (EPOLLIN | EPOLLHUP | EPOLLERR))) {
 			if (c->rx_mode == MODE_TCP && !c->rx_hint && atomic_exchange(&c->rx_hint, 1) == 0 &&
 			    stream_ready(c, fd, EPOLLIN) & EPOLLIN)
 				break;
