@@ -263,7 +263,7 @@ func (g *generator) read(s *side, h holder) {
 		g.say(h.end, "%s %s %d%s", call, h.name, n, all)
 	}
 	// After a reset recvmmsg may tell that and take nothing.
-	if !slices.Contains(flags, "peek") && !(call == "recvmmsg" && s.peer.closed) {
+	if !slices.Contains(flags, "peek") && !(call == "recvmmsg" && (s.peer.closed || g.level > 0 && s.ended)) {
 		s.take(n)
 	}
 }

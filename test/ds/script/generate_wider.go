@@ -343,4 +343,5 @@ func (g *generator) fill(s *side, h holder) {
 		g.say(h.end, "wait %s 0", set)
 	}
 	g.say(h.end, "poll 0 %s in,out,rdhup", h.name)
+	g.remodify("et", 0) // how often bytes came in between is TCP's affair
 }
