@@ -55,6 +55,14 @@ static bool interrupted(const struct sleep *s)
 	return s->breaks != sleep_breaks || ((s->deadline || s->moved) && s->signals != sleep_signals);
 }
 
+bool sleep_restarts(struct sleep *s)
+{
+	bool restarts = s->breaks == sleep_breaks && !s->deadline;
+	if (restarts)
+		s->signals = sleep_signals;
+	return restarts;
+}
+
 static bool spin(const struct sleep *of, struct conn *c, uint32_t want)
 {
 	bool in = want & EPOLLIN;
@@ -156,6 +164,8 @@ int sleep_on(struct sleep *s, struct conn *c, int fd, uint32_t want)
 		else if (n == 0 && s->deadline && clock_ns() >= s->deadline)
 			result = EAGAIN;
 	}
+	if (!s->moved)
+		sleep_restarts(s);
 	if (p[1].revents)
 		perch_harvest(bed.perch);
 	get_up(&bed);

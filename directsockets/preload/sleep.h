@@ -22,6 +22,9 @@ struct sleep sleep_begin(uint64_t timeout_ns); // 0: none
 // or EINTR or EAGAIN (time is up). No lock is held.
 int sleep_on(struct sleep *s, struct conn *c, int fd, uint32_t want);
 
+// sleep_restarts: the kernel would restart a call that has moved no bytes, if it was interrupted.
+bool sleep_restarts(struct sleep *s);
+
 // sleep_moment waits a millisecond for what no doorbell tells. False: any handler or the time
 // ends the call.
 bool sleep_moment(const struct sleep *s);

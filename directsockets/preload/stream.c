@@ -330,6 +330,8 @@ ssize_t stream_send(struct conn *c, int fd, const struct iovec *iov, int n, int 
 		fd = conn_fd(c, fd);
 		if (e && z.c)
 			done += cut_short(c, fd, &cur, flags, &z);
+		if (e == EINTR && !done && sleep_restarts(&s))
+			continue; // of an advert nothing was taken, and there was no room
 		if (e)
 			return failed(c, done, e, flags);
 		if (c->rx_hint && c->tx_mode == MODE_LANE)
