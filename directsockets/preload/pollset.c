@@ -104,6 +104,8 @@ static int look(struct pollset *p, bool ask)
 				epset_harvest(p->entry[i].set, false);
 			p->fds[i].revents = epset_peek(p->entry[i].set) ? p->fds[i].events & (POLLIN | POLLRDNORM) : 0;
 			ready += p->fds[i].revents != 0;
+			if (ask && p->fds[i].revents)
+				epset_yield(p->entry[i].set); // others may sleep, whose wake-up we have taken
 		}
 		if (!p->entry[i].engaged)
 			continue;
