@@ -246,16 +246,27 @@ static bool probe(struct conn *c, int fd, bool lane)
 	return news || c->dead;
 }
 
-// The hint stays until the answer is noted: who looks without the lock (rx_plain) would miss
-// an end that is known to neither. A hint that comes meanwhile stays, too.
+// The hint stays until the answer is noted: who looks without the lock (stream_glance,
+// rx_plain) would miss what is known to neither, and sleep. A hint that comes meanwhile stays,
+// too.
+enum { ASKING = 2 };
+static void asking(struct conn *c) { atomic_store(&c->rx_hint, ASKING); }
+static void answered(struct conn *c, bool more)
+{
+	uint32_t before = ASKING;
+	if (more)
+		atomic_store(&c->rx_hint, 1);
+	else
+		atomic_compare_exchange_strong(&c->rx_hint, &before, 0);
+}
+
 bool rx_probe(struct conn *c, int fd)
 {
-	uint32_t asking = 2;
 	bool lane = c->rx_mode == MODE_LANE;
 	if (lane || c->rx_eof)
-		atomic_store(&c->rx_hint, asking);
+		asking(c);
 	bool news = probe(c, fd, lane);
-	atomic_compare_exchange_strong(&c->rx_hint, &asking, 0);
+	answered(c, false);
 	return news;
 }
 
@@ -431,11 +442,11 @@ ssize_t rx_take(struct conn *c, int fd, struct cursor *cur, int flags)
 			return total ? (ssize_t)total : -EAGAIN;
 		if (total > 0 && !unread(fd))
 			return (ssize_t)total;
-		atomic_store(&c->rx_hint, 0);
+		asking(c);
 		bool more = cur->n > PARTS && !whole(cur, limit);
 		ssize_t r = native_recv(fd, cur, limit, flags);
+		answered(c, r > 0);
 		if (r > 0) {
-			atomic_store(&c->rx_hint, 1);
 			c->rx_late = false;
 			if (flags & MSG_PEEK)
 				return r;
@@ -505,11 +516,10 @@ uint32_t rx_ready(struct conn *c, int fd)
 		if (c->rx_mode == MODE_TCP) {
 			if (c->rx_eof || !c->rx_hint)
 				return r;
-			atomic_store(&c->rx_hint, 0);
+			asking(c);
 			struct pollfd p = {fd, POLLIN | POLLRDHUP | POLLPRI, 0};
 			uint32_t k = look(c, fd, &p) > 0 ? (uint32_t)p.revents & 0xffff : 0;
-			if (k)
-				atomic_store(&c->rx_hint, 1);
+			answered(c, k);
 			if (k & EPOLLRDHUP && (!c->rx_shut || conn_fin_came(fd)))
 				ended(c, fd);
 			if (!c->rx_pending && lane_valid(&c->rx, c->rx.slot))
