@@ -67,6 +67,10 @@ type test struct {
 	counted bool
 	stores  bool
 
+	// longer is how many times as long as others its runs take, if not once: a new server of PostgreSQL,
+	// say, first reads its tables, and each of its processes maps them.
+	longer int
+
 	// alone measures what has no reference run: the whole row.
 	alone func(ctx context.Context, b *bench, t *test, row *report.Row) error
 }
@@ -136,6 +140,8 @@ func (p Plan) seconds() float64 {
 	return 1
 }
 
+func (p Plan) secondsOf(t test) float64 { return p.seconds() * float64(max(1, t.longer)) }
+
 // pairs is how many pairs a test needs.
 func (p Plan) pairs(t test) int {
 	if p.Quick {
@@ -151,11 +157,11 @@ func (p Plan) takes(t test) time.Duration {
 	if t.alone != nil {
 		return 10 * time.Second
 	}
-	return time.Duration(len(p.over(t))*(p.pairs(t)+1)) * p.runTakes()
+	return time.Duration(len(p.over(t))*(p.pairs(t)+1)) * p.runTakes(t)
 }
 
-func (p Plan) runTakes() time.Duration {
-	return starting + time.Duration(p.seconds()*float64(time.Second))
+func (p Plan) runTakes(t test) time.Duration {
+	return starting + time.Duration(p.secondsOf(t)*float64(time.Second))
 }
 
 // over are the names of the ways of a test; the reference is first.
@@ -340,7 +346,7 @@ func (b *bench) compare(ctx context.Context, t *test, ways []way) ([]report.Row,
 			if t.stores {
 				n[i] = n[0]
 			}
-			b.progress.Done(b.runTakes())
+			b.progress.Done(b.runTakes(*t))
 		}
 	}
 	var reference []float64
@@ -369,7 +375,7 @@ func (b *bench) compare(ctx context.Context, t *test, ways []way) ([]report.Row,
 			if (t.upgrades || t.announces) && w.library && !seen {
 				astray[i]++
 			}
-			b.progress.Done(b.runTakes())
+			b.progress.Done(b.runTakes(*t))
 		}
 	}
 	for i := range rows {
@@ -394,7 +400,7 @@ func (b *bench) count(ctx context.Context, t *test, w way) (n int, err error) {
 		if err != nil {
 			return 0, err
 		}
-		want := int(o.rate * b.seconds())
+		want := int(o.rate * b.secondsOf(*t))
 		done := want <= 2*n
 		n = max(want, n)
 		if done {

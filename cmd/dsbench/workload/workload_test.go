@@ -174,7 +174,7 @@ func TestCompareAlternates(t *testing.T) {
 func TestCompareCounts(t *testing.T) {
 	b := machine(t)
 	var counts []int
-	test := &test{name: "x", counted: true, upgrades: true, run: func(_ context.Context, _ *arena, n int) (outcome, error) {
+	test := &test{name: "x", counted: true, upgrades: true, longer: 2, run: func(_ context.Context, _ *arena, n int) (outcome, error) {
 		counts = append(counts, n)
 		return outcome{value: 1, rate: 100_000}, nil
 	}}
@@ -183,7 +183,7 @@ func TestCompareCounts(t *testing.T) {
 		t.Fatal(rows, err)
 	}
 	row := rows[0]
-	want := int(100_000 * b.seconds())
+	want := int(100_000 * 2 * b.seconds())
 	if got := counts[len(counts)-1]; got != want {
 		t.Errorf("a run has %d operations, want %d (%v)", got, want, counts)
 	}
