@@ -92,19 +92,30 @@ static void nonsense(struct conn *c, int fd)
 	atomic_store(&c->reason, REASON_HOSTILE);
 }
 
+// announce: a control slot is about to be taken. Who looks without the lock looks for it first,
+// then at rx_hint (stream_glance), and so finds one of both, also before what the slot says is
+// noted. Without it he would sleep, and may have used up what was to wake him.
+static void announce(struct conn *c)
+{
+	atomic_store(&c->rx_hint, 1);
+	atomic_thread_fence(memory_order_release); // before the slot is behind us
+}
+
 // thaw looks whether the writer has answered go_back. True: look at the lane.
 static bool thaw(struct conn *c, int fd)
 {
-	switch (lane_skip(&c->rx)) {
+	struct lane_rx behind = c->rx;
+	switch (lane_skip(&behind)) {
 	case LOOK_NONE:
 		return false;
 	case LOOK_HOSTILE:
 		nonsense(c, fd);
 		return false;
 	case LOOK_CONTROL: // what we have not taken comes by TCP
+		announce(c);
+		c->rx = behind;
 		c->rx_pending = c->rx_frozen = false;
 		atomic_store(&c->rx_mode, MODE_TCP);
-		atomic_store(&c->rx_hint, 1);
 		lane_give(&c->rx);
 		return true;
 	case LOOK_DATA: // the writer had left the lane before it saw go_back
@@ -151,6 +162,7 @@ void rx_turn(struct conn *c, int fd)
 			nonsense(c, fd);
 			break;
 		}
+		announce(c);
 		enum lane_tag tag = lane_take(&c->rx, &a, &b);
 		took = true;
 		bool lane = c->rx_mode == MODE_LANE;
@@ -162,16 +174,13 @@ void rx_turn(struct conn *c, int fd)
 			// It crossed our go_back, and nothing was on the lane.
 		} else if (tag == TAG_BACK && lane && a == c->rx.bytes) {
 			atomic_store(&c->rx_mode, MODE_TCP);
-			atomic_store(&c->rx_hint, 1);
 			c->rx_late = dropped && c->rx_told;
 			lane_give(&c->rx); // before consent: no more than four control slots are ever in use
 			if (!asked)
 				atomic_store(&c->own->consent, ++c->rx_consented);
 		} else if (tag == TAG_SHUTDOWN && lane && b == c->rx.bytes) {
 			atomic_store(&c->rx_eof, true);
-		} else if (tag == TAG_ABORT) {
-			atomic_store(&c->rx_hint, 1); // RST is on its way
-		} else {
+		} else if (tag != TAG_ABORT) { // behind which RST is on its way
 			nonsense(c, fd);
 		}
 	}

@@ -400,9 +400,10 @@ HINT bool stream_room(struct conn *c)
 
 HINT bool stream_glance(struct conn *c, uint32_t want)
 {
-	if (c->rx_hint || c->dead || c->rx_eof || c->rx_fin || c->rx_shut) // EPOLLHUP is always wanted
-		return true;
 	if (want & READ_SIDE && rx_waits(c))
+		return true;
+	atomic_thread_fence(memory_order_acquire); // rx_hint after the slots: see announce in receive.c
+	if (c->rx_hint || c->dead || c->rx_eof || c->rx_fin || c->rx_shut) // EPOLLHUP is always wanted
 		return true;
 	return want & EPOLLOUT && (stream_room(c) || tx_patience(c) == 0);
 }
