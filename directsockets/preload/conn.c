@@ -34,6 +34,7 @@
 #include "process.h"
 #include "stream.h"
 #include "worth.h"
+#include "zcopy.h"
 
 _Atomic int conn_attached;
 _Atomic enum reason conn_never;
@@ -189,6 +190,7 @@ static void kicked(int signo)
 {
 	int saved = errno;
 	uint64_t others = 0, own = family_own();
+	zcopy_end();
 	conn_heed();
 	for (struct conn *c = NULL; own && (c = family_conn_next(c)) != NULL;)
 		if (c->state == CONN_ENGAGED && c->owner == process_id() && !(c->holders & own))
@@ -198,7 +200,8 @@ static void kicked(int signo)
 }
 
 // kickable lets peers interrupt us (channel_kick), unless the program has its own
-// use for the signal.
+// use for the signal. This handler is none of the program's (hook_signal.c): a call that has
+// moved bytes goes on after it.
 static void kickable(void)
 {
 	static _Atomic int once;
@@ -207,7 +210,7 @@ static void kickable(void)
 		return;
 	sigemptyset(&a.sa_mask);
 	if (sigaction(SIGURG, NULL, &is) == 0 && is.sa_handler == SIG_DFL && !(is.sa_flags & SA_SIGINFO))
-		sigaction(SIGURG, &a, NULL);
+		real.sigaction(SIGURG, &a, NULL);
 }
 
 // kernel_lowat: while a connection is engaged the kernel has to tell of each byte, since
