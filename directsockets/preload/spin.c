@@ -24,8 +24,9 @@
 //
 // In a cgroup namespace, as containers have, what is above its root is not seen.
 //
-// Who has looked for ALONE_NS yields the CPU between the looks that follow. Where there
-// are more who look than CPUs, as with a server's processes for a connection each, the
+// Who has looked for ALONE_NS yields the CPU between the looks that follow, and the later
+// the more a yield costs by itself: it delays the next look, and the peer likewise. Where
+// there are more who look than CPUs, as with a server's processes for a connection each, the
 // one that we wait for may be waiting for our CPU; and it need not wake us then. For the
 // same reason a peer that last ran on our CPU is given it NEAR times before we sleep.
 // Another program that computes has the CPU for milliseconds after a yield. So none
@@ -46,8 +47,9 @@
 #include "clock.h"
 #include "config.h"
 
-enum { ASK_EVERY = 64, RETRY_EVERY = 32, SHORTEST = 1000, NEAR = 2, SOME = 64, MOST_LONGS = 6, PATH = 1024 }; // threads may have stacks of 16 KiB
+enum { ASK_EVERY = 64, RETRY_EVERY = 32, SHORTEST = 1000, NEAR = 2, WORTH = 5, SOME = 64, MOST_LONGS = 6, PATH = 1024 }; // threads may have stacks of 16 KiB
 #define ALONE_NS 2000u
+#define MOST_ALONE_NS 10000u
 #define LONG_NS 1000000u
 #define PAUSE_NS 1000000000u
 #define QUOTA_NS 1000000000u
@@ -192,11 +194,17 @@ uint64_t spin_ns(struct spin *s)
 // Of all threads: what one had to wait for, others would have.
 static _Atomic uint64_t alone_until;
 static _Atomic uint32_t longs, shorts; // the latter since the last long one
+static _Atomic uint64_t alone = ALONE_NS, cheapest = ~0ull; // yield, which is what it costs where nobody else runs
 
 static uint64_t yield(uint64_t now)
 {
 	sched_yield();
 	uint64_t then = clock_ns(), took = then - now;
+	if (took < load(cheapest)) {
+		uint64_t ns = WORTH * took;
+		store(cheapest, took);
+		store(alone, ns < ALONE_NS ? ALONE_NS : ns > MOST_ALONE_NS ? MOST_ALONE_NS : ns);
+	}
 	if (took < LONG_NS) {
 		store(shorts, load(shorts) + 1);
 		return then;
@@ -210,7 +218,7 @@ static uint64_t yield(uint64_t now)
 
 uint64_t spin_pass(uint64_t begun, uint64_t now)
 {
-	if (now - begun >= ALONE_NS && now >= load(alone_until))
+	if (now - begun >= load(alone) && now >= load(alone_until))
 		return yield(now);
 	clock_pause();
 	return clock_ns();
