@@ -60,14 +60,14 @@ static void enter(sigset_t *was)
 {
 	sigset_t all;
 	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, was);
+	real.pthread_sigmask(SIG_SETMASK, &all, was);
 	pthread_mutex_lock(&mutex);
 }
 
 static void leave(const sigset_t *was)
 {
 	pthread_mutex_unlock(&mutex);
-	pthread_sigmask(SIG_SETMASK, was, NULL);
+	real.pthread_sigmask(SIG_SETMASK, was, NULL);
 }
 
 static void *ordinary(struct buffer *b, size_t size)

@@ -13,6 +13,7 @@
 #include "config.h"
 #include "conn.h"
 #include "epset.h"
+#include "filemap.h"
 #include "files.h"
 #include "rendezvous.h"
 #include "stream.h"
@@ -164,6 +165,7 @@ EXPORT int close(int fd)
 		else
 			conn_close(fd, false);
 	}
+	filemap_close(fd);
 	return real.close(fd);
 }
 ALSO(__close, close);
@@ -180,6 +182,8 @@ EXPORT int close_range(unsigned first, unsigned last, int flags)
 {
 	HOOK();
 	unsigned end = (unsigned)files_end();
+	if (!(flags & ~CLOSE_RANGE_UNSHARE))
+		filemap_forget(first, last);
 	if (flags & ~CLOSE_RANGE_UNSHARE || first > last || first >= end)
 		return real.close_range(first, last, flags);
 	unsigned from = first;
@@ -231,6 +235,8 @@ static bool replaced(int from, int to)
 			forget(to);
 		errno = saved;
 	}
+	if (from != to)
+		filemap_close(to);
 	return true;
 }
 

@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "filemap.h"
 #include "nap.h"
 #include "sleep.h"
 #include "zcopy.h"
@@ -27,6 +28,7 @@ typedef void handler(int, siginfo_t *, void *);
 static struct {
 	handler *_Atomic run;
 	_Atomic bool restarts;
+	_Atomic bool plain; // without SA_SIGINFO
 } installed[NSIG];
 
 __thread uint32_t sleep_signals __attribute__((tls_model("initial-exec")));
@@ -34,11 +36,15 @@ __thread uint32_t sleep_breaks __attribute__((tls_model("initial-exec")));
 
 static void count(int signo, siginfo_t *info, void *context)
 {
+	if (signo == SIGBUS)
+		filemap_fault(info, context);
 	sleep_signals++;
 	if (!installed[signo].restarts)
 		sleep_breaks++;
 	zcopy_end();
+	filemap_masked();
 	installed[signo].run(signo, info, context);
+	filemap_masked();
 }
 
 static bool ours(const struct sigaction *a) { return a->sa_sigaction == count; }
@@ -49,26 +55,51 @@ EXPORT int sigaction(int signo, const struct sigaction *new, struct sigaction *o
 	if (signo <= 0 || signo >= NSIG)
 		return real.sigaction(signo, new, old);
 	handler *before = installed[signo].run;
-	bool restarted = installed[signo].restarts;
+	bool restarted = installed[signo].restarts, plain = installed[signo].plain;
 	struct sigaction a;
 	if (new) {
 		a = *new;
-		if (a.sa_handler != SIG_DFL && a.sa_handler != SIG_IGN && !ours(&a)) {
+		if (signo == SIGBUS)
+			filemap_action(&a);
+		if (a.sa_handler != SIG_DFL && a.sa_handler != SIG_IGN && !ours(&a) && !filemap_handles(&a)) {
 			installed[signo].restarts = a.sa_flags & SA_RESTART;
+			installed[signo].plain = !(a.sa_flags & SA_SIGINFO);
 			installed[signo].run = a.sa_sigaction;
 			a.sa_sigaction = count;
+			a.sa_flags |= signo == SIGBUS ? SA_SIGINFO : 0;
 		}
 	}
 	int r = real.sigaction(signo, new ? &a : NULL, old);
 	if (r < 0 && new) {
 		installed[signo].restarts = restarted;
+		installed[signo].plain = plain;
 		installed[signo].run = before;
 	}
-	if (r == 0 && old && ours(old))
+	if (r == 0 && old && ours(old)) {
 		old->sa_sigaction = before;
+		if (signo == SIGBUS && plain)
+			old->sa_flags &= ~SA_SIGINFO;
+	} else if (r == 0 && old && filemap_handles(old)) { // the program has none
+		old->sa_handler = SIG_DFL;
+		old->sa_flags &= ~(SA_SIGINFO | SA_ONSTACK);
+	}
 	return r;
 }
 ALSO(__sigaction, sigaction);
+
+EXPORT int sigprocmask(int how, const sigset_t *set, sigset_t *old)
+{
+	HOOK();
+	filemap_masked();
+	return real.sigprocmask(how, set, old);
+}
+
+EXPORT int pthread_sigmask(int how, const sigset_t *set, sigset_t *old)
+{
+	HOOK();
+	filemap_masked();
+	return real.pthread_sigmask(how, set, old);
+}
 
 static void (*install(int signo, void (*f)(int), int flags))(int)
 {
@@ -122,6 +153,7 @@ EXPORT int siginterrupt(int signo, int on)
 	{ \
 		HOOK(); \
 		nap_give_up(); \
+		filemap_leave(); \
 		real.name(to, value); \
 		__builtin_unreachable(); \
 	}

@@ -7,6 +7,7 @@
 #include <stdarg.h>
 
 #include "conn.h"
+#include "filemap.h"
 #include "files.h"
 
 EXPORT FILE *fdopen(int fd, const char *mode)
@@ -22,6 +23,7 @@ EXPORT int fclose(FILE *f)
 	int fd = files_top() > 0 && f ? fileno(f) : -1; // it closes the descriptor inside itself
 	if (fd >= 0 && files_conn(fd))
 		conn_close(fd, false);
+	filemap_close(fd);
 	return real.fclose(f);
 }
 

@@ -69,6 +69,8 @@
 	F(ssize_t, pwritev2, (int, const struct iovec *, int, off_t, int)) \
 	F(long, syscall, (long, ...)) \
 	F(int, sigaction, (int, const struct sigaction *, struct sigaction *)) \
+	F(int, sigprocmask, (int, const sigset_t *, sigset_t *)) \
+	F(int, pthread_sigmask, (int, const sigset_t *, sigset_t *)) \
 	F(void, longjmp, (struct __jmp_buf_tag *, int)) \
 	F(void, _longjmp, (struct __jmp_buf_tag *, int)) \
 	F(void, siglongjmp, (struct __jmp_buf_tag *, int)) \

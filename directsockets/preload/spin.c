@@ -24,10 +24,11 @@
 //
 // In a cgroup namespace, as containers have, what is above its root is not seen.
 //
-// Who has looked for ALONE_NS yields the CPU between the looks that follow, and the later
-// the more a yield costs by itself: it delays the next look, and the peer likewise. Where
-// there are more who look than CPUs, as with a server's processes for a connection each, the
-// one that we wait for may be waiting for our CPU; and it need not wake us then. For the
+// Who has looked for ALONE_NS yields the CPU between the looks that follow. Where there
+// are more who look than CPUs, as with a server's processes for a connection each, the
+// one that we wait for may be waiting for our CPU; and it need not wake us then. Where nobody
+// wants it a yield only delays the next look: after each that came back at once it is twice
+// as long until the next first one, up to MOST_ALONE_NS. For the
 // same reason a peer that last ran on our CPU is given it NEAR times before we sleep.
 // Another program that computes has the CPU for milliseconds after a yield. So none
 // follows one that was LONG_NS long until 32 times as much has passed, and 64, 128, …
@@ -47,7 +48,7 @@
 #include "clock.h"
 #include "config.h"
 
-enum { ASK_EVERY = 64, RETRY_EVERY = 32, SHORTEST = 1000, NEAR = 2, WORTH = 5, SOME = 64, MOST_LONGS = 6, PATH = 1024 }; // threads may have stacks of 16 KiB
+enum { ASK_EVERY = 64, RETRY_EVERY = 32, SHORTEST = 1000, NEAR = 2, SOME = 64, MOST_LONGS = 6, PATH = 1024 }; // threads may have stacks of 16 KiB
 #define ALONE_NS 2000u
 #define MOST_ALONE_NS 10000u
 #define LONG_NS 1000000u
@@ -194,17 +195,16 @@ uint64_t spin_ns(struct spin *s)
 // Of all threads: what one had to wait for, others would have.
 static _Atomic uint64_t alone_until;
 static _Atomic uint32_t longs, shorts; // the latter since the last long one
-static _Atomic uint64_t alone = ALONE_NS, cheapest = ~0ull; // yield, which is what it costs where nobody else runs
+static _Atomic uint64_t alone = ALONE_NS, shortest = ~0ull; // of all yields
 
 static uint64_t yield(uint64_t now)
 {
 	sched_yield();
 	uint64_t then = clock_ns(), took = then - now;
-	if (took < load(cheapest)) {
-		uint64_t ns = WORTH * took;
-		store(cheapest, took);
-		store(alone, ns < ALONE_NS ? ALONE_NS : ns > MOST_ALONE_NS ? MOST_ALONE_NS : ns);
-	}
+	if (took < load(shortest))
+		store(shortest, took);
+	uint64_t ns = took > 2 * load(shortest) ? ALONE_NS : 2 * load(alone);
+	store(alone, ns < MOST_ALONE_NS ? ns : MOST_ALONE_NS);
 	if (took < LONG_NS) {
 		store(shorts, load(shorts) + 1);
 		return then;

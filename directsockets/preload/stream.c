@@ -44,6 +44,7 @@
 #include "config.h"
 #include "conn.h"
 #include "doorbell.h"
+#include "filemap.h"
 #include "receive.h"
 #include "sleep.h"
 #include "transmit.h"
@@ -350,16 +351,19 @@ ssize_t stream_sendfile(struct conn *c, int fd, int in, off_t *offset, size_t co
 		return STREAM_NATIVE; // not a file: let the kernel say so, or do it
 	channel_ran(c->channel);
 	attend(c, fd);
+	struct filemap *map = filemap_take(in, count);
 	while (done < count && !e) {
 		if (!stream_lock(c, fd, &c->tx_lock)) {
 			e = EINTR;
 			break;
 		}
 		bool engaged = conn_engaged(c);
-		ssize_t r = engaged ? tx_file(c, fd, in, at, count - done) : 0;
+		ssize_t r = engaged ? tx_file(c, fd, map, in, at, count - done) : 0;
 		lock_give(&c->tx_lock);
-		if (!engaged && !done)
+		if (!engaged && !done) {
+			filemap_give(map);
 			return STREAM_NATIVE;
+		}
 		if (!engaged && block && !conn_enter(c, fd)) { // it went back to TCP on the way
 			r = real.sendfile(fd, in, &at, count - done);
 			if (r > 0) {
@@ -381,11 +385,14 @@ ssize_t stream_sendfile(struct conn *c, int fd, int in, off_t *offset, size_t co
 		if (!s.begun)
 			s = sleep_begin(c->sndtimeo_ns);
 		s.moved = done > 0;
+		filemap_give(map);
 		e = sleep_on(&s, c, fd, EPOLLOUT);
+		map = e ? NULL : filemap_take(in, count);
 		fd = conn_fd(c, fd);
 		if (c->rx_hint && c->tx_mode == MODE_LANE)
 			stream_probe(c, fd);
 	}
+	filemap_give(map);
 	if (offset)
 		*offset = at;
 	else if (done > 0)

@@ -23,6 +23,7 @@
 #include "config.h"
 #include "conn.h"
 #include "doorbell.h"
+#include "filemap.h"
 
 enum {
 	SECOND = 1000000000,
@@ -297,7 +298,7 @@ ssize_t tx_put(struct conn *c, int fd, struct cursor *cur, int flags, struct zco
 	return done ? (ssize_t)done : -EAGAIN;
 }
 
-ssize_t tx_file(struct conn *c, int fd, int in, off_t at, size_t count)
+ssize_t tx_file(struct conn *c, int fd, struct filemap *m, int in, off_t at, size_t count)
 {
 	tx_turn(c, fd);
 	int e = failed(c);
@@ -312,7 +313,7 @@ ssize_t tx_file(struct conn *c, int fd, int in, off_t at, size_t count)
 			starve(c);
 			return -EAGAIN;
 		}
-		ssize_t r = pread(in, to, n, at); // straight from the page cache into the window
+		ssize_t r = filemap_read(m, in, to, n, at); // straight from the page cache into the window
 		lane_commit(&c->tx, r > 0 ? (size_t)r : 0);
 		if (r > 0) {
 			c->tx_since = 0;
@@ -325,7 +326,7 @@ ssize_t tx_file(struct conn *c, int fd, int in, off_t at, size_t count)
 	void *bounce = malloc(BOUNCE);
 	if (!bounce)
 		return -ENOMEM;
-	ssize_t r = pread(in, bounce, count < BOUNCE ? count : BOUNCE, at);
+	ssize_t r = filemap_read(m, in, bounce, count < BOUNCE ? count : BOUNCE, at);
 	if (r < 0)
 		r = -errno;
 	if (r > 0) {

@@ -21,8 +21,9 @@ size_t tx_rest(struct conn *c, int fd, struct cursor *cur, int flags);
 // A blocking call has an advert, which it makes and follows here.
 ssize_t tx_put(struct conn *c, int fd, struct cursor *cur, int flags, struct zcopy *z);
 
-// tx_file does so from a file: >0 bytes, 0 at its end, -errno.
-ssize_t tx_file(struct conn *c, int fd, int in, off_t at, size_t count);
+// tx_file does so from a file, m its map or NULL: >0 bytes, 0 at its end, -errno.
+struct filemap;
+ssize_t tx_file(struct conn *c, int fd, struct filemap *m, int in, off_t at, size_t count);
 
 // tx_asked notes that the program has asked for room when there was none. As after a write
 // that found none, edge-triggered sets are told of the next.

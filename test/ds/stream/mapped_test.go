@@ -1,0 +1,45 @@
+package stream_test
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"exnet/test/ds"
+)
+
+// Files that are sent often are read where the library has mapped them, and nothing of that can be
+// noticed: not by who changes, closes or truncates them, and not by who has a use for SIGBUS.
+func TestMappedFiles(t *testing.T) {
+	program := ds.Build(t, "mapped", nil, "mapped.c")
+	for name, dies := range map[string]bool{
+		"changes": false, "race default": false, "race before": false, "race after": false, "race plain": false, "race blocked": false,
+		"race ignored": false, "race unheeded": false, "fault before": false, "fault after": false, "fault plain": false,
+		"fault default": true, "fault blocked": true, "fault ignored": true, "fault unheeded": true,
+	} {
+		for way, library := range map[string]string{"TCP": "", "lane": ds.Library(t)} {
+			t.Run(name+" "+way, func(t *testing.T) {
+				var env []string
+				if library != "" {
+					env = ds.Preload(library, ds.Fabric(t), "EXN_DS_VERBOSE=1")
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				defer cancel()
+				cmd := exec.CommandContext(ctx, program, append(strings.Fields(name), t.TempDir())...)
+				cmd.Env = append(os.Environ(), env...)
+				text, err := cmd.CombinedOutput()
+				status, _ := cmd.ProcessState.Sys().(syscall.WaitStatus)
+				if died := status.Signaled() && status.Signal() == syscall.SIGBUS; died != dies || (err != nil && !dies) {
+					t.Errorf("%v\n%s", err, text)
+				}
+				if lanes := bytes.Count(text, []byte(" has lane ")); env != nil && lanes != 2 {
+					t.Errorf("%d ends have a lane:\n%s", lanes, text)
+				}
+			})
+		}
+	}
+}
