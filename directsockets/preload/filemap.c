@@ -81,8 +81,8 @@ struct guard {
 static __thread struct guard *guard __attribute__((tls_model("initial-exec")));
 static __thread bool unmasked __attribute__((tls_model("initial-exec")));
 
-// Who has SIGBUS.
-static enum { NOBODY, WE, PROGRAM, UNKNOWN } _Atomic handled;
+// Does SIGBUS come to us first?
+static enum { NOT_YET, YES, NEVERMORE } _Atomic handled;
 
 void filemap_masked(void) { unmasked = false; }
 void filemap_leave(void)
@@ -123,27 +123,28 @@ static void bus(int signo, siginfo_t *info, void *context)
 
 static bool default_action(const struct sigaction *a) { return !(a->sa_flags & SA_SIGINFO) && a->sa_handler == SIG_DFL; }
 
-// handling sees to it that SIGBUS comes to us.
+// handling sees to it that SIGBUS comes to us. A handler that the program has installed does
+// not say its own address to the kernel, but ours (hook_signal.c).
 static bool handling(void)
 {
-	struct sigaction is, ours = {.sa_sigaction = bus, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+	struct sigaction is, shown, ours = {.sa_sigaction = bus, .sa_flags = SA_SIGINFO | SA_ONSTACK};
 	sigemptyset(&ours.sa_mask);
-	if (handled == NOBODY && real.sigaction(SIGBUS, NULL, &is) == 0)
-		handled = default_action(&is) && real.sigaction(SIGBUS, &ours, NULL) == 0 ? WE : UNKNOWN;
-	return handled != UNKNOWN;
+	if (handled == NOT_YET && real.sigaction(SIGBUS, NULL, &is) == 0 && sigaction(SIGBUS, NULL, &shown) == 0) {
+		bool free = default_action(&is), counted = is.sa_sigaction != shown.sa_sigaction && !(is.sa_flags & SA_RESETHAND);
+		handled = (free && real.sigaction(SIGBUS, &ours, NULL) == 0) || counted ? YES : NEVERMORE;
+	}
+	return handled == YES;
 }
 
 void filemap_action(struct sigaction *wanted)
 {
-	if (wanted->sa_handler == SIG_IGN || wanted->sa_flags & SA_RESETHAND) {
-		handled = UNKNOWN; // what follows would be once, or never
-	} else if (handled == WE && default_action(wanted)) {
+	if (handled != YES)
+		return;
+	if (default_action(wanted)) {
 		wanted->sa_sigaction = bus;
 		wanted->sa_flags |= SA_SIGINFO | SA_ONSTACK;
-	} else if (!default_action(wanted) && handled != UNKNOWN) {
-		handled = PROGRAM;
-	} else if (handled == PROGRAM) {
-		handled = NOBODY;
+	} else if (wanted->sa_handler == SIG_IGN || wanted->sa_flags & SA_RESETHAND) {
+		handled = NEVERMORE; // or once
 	}
 }
 
@@ -224,7 +225,8 @@ static void map(int fd)
 		if (!atomic_compare_exchange_strong(&m->users, &none, CHANGING))
 			continue;
 		if (!m->at) {
-			void *at = mmap(NULL, m->n = (size_t)s.st_size, PROT_READ, MAP_SHARED, fd, 0);
+			// Private: a shared one is in the way of F_SEAL_WRITE.
+			void *at = mmap(NULL, m->n = (size_t)s.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
 			if (at != MAP_FAILED) {
 				m->at = at;
 				m->fd = fd;

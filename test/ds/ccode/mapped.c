@@ -9,7 +9,7 @@
 //
 // HANDLER is what the program does about SIGBUS: default, before or after the first file was
 // sent it installs a handler, plain is one without SA_SIGINFO, blocked, ignored from the
-// beginning or unheeded later.
+// beginning or unheeded later, or it sends itself one and is killed.
 // What sendfile says and sends has to be what pread does at the same time. Exit status: 0, or 1.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -190,6 +190,13 @@ static void changes(const char *dir)
 	check(r == 0 && fcntl(third, F_DUPFD, file) == file, "inline close");
 	sent(file, 0, 1);
 	often(file);
+	// What is mapped can be sealed.
+	int memory = memfd_create("memory", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	check(memory >= 0, "memfd_create");
+	fill(memory, 10, 0, SIZE);
+	often(memory);
+	check(maps("memfd:memory") == expect, "memory is mapped");
+	check(fcntl(memory, F_ADD_SEALS, F_SEAL_WRITE) == 0, "F_SEAL_WRITE");
 	// Who may not read it, reads nothing.
 	char path[4096];
 	off_t off = 0;
@@ -288,6 +295,8 @@ static void fault(const char *handler, const char *dir)
 	char *at = mmap(NULL, SIZE, PROT_READ, MAP_SHARED, file, 0);
 	check(at != MAP_FAILED && ftruncate(file, 0) == 0, "mmap");
 	touched = at + 5000;
+	if (strcmp(handler, "killed") == 0)
+		kill(getpid(), SIGBUS);
 	if (!sigsetjmp(back, 1))
 		check(*touched != 0 && 0, "the access was no fault");
 	check(handled == 1 && right, "the handler was not called right");

@@ -19,7 +19,7 @@ func TestMappedFiles(t *testing.T) {
 	for name, dies := range map[string]bool{
 		"changes": false, "race default": false, "race before": false, "race after": false, "race plain": false, "race blocked": false,
 		"race ignored": false, "race unheeded": false, "fault before": false, "fault after": false, "fault plain": false,
-		"fault default": true, "fault blocked": true, "fault ignored": true, "fault unheeded": true,
+		"fault default": true, "fault blocked": true, "fault ignored": true, "fault unheeded": true, "fault killed": true,
 	} {
 		for way, library := range map[string]string{"TCP": "", "lane": ds.Library(t)} {
 			t.Run(name+" "+way, func(t *testing.T) {
