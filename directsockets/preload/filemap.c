@@ -158,7 +158,7 @@ static bool enter(struct filemap *m)
 	return n >= 0;
 }
 
-static bool named(const struct filemap *m) { return filemap_of[m->fd] == OFTEN + (m - maps); }
+static bool named(struct filemap *m) { return atomic_load(&filemap_of[atomic_load(&m->fd)]) == OFTEN + (m - maps); }
 
 // sweep unmaps what nobody names and nobody uses.
 static void sweep(struct filemap *m)
@@ -184,10 +184,7 @@ void filemap_give(struct filemap *m)
 void filemap_forget(unsigned first, unsigned last)
 {
 	for (unsigned fd = first; fd <= last && fd < end; fd++) {
-		uint8_t of = filemap_of[fd];
-		if (!of)
-			continue;
-		filemap_of[fd] = 0;
+		uint8_t of = filemap_of[fd] ? atomic_exchange(&filemap_of[fd], 0) : 0;
 		if (of >= OFTEN && of != NEVER)
 			sweep(&maps[of - OFTEN]);
 	}
@@ -214,7 +211,7 @@ static bool coherent(int fd)
 // map maps a file into a free place, if it is to be and can be.
 static void map(int fd)
 {
-	uint8_t due = OFTEN - 1;
+	uint8_t due = OFTEN - 1, claimed = NEVER;
 	struct stat s;
 	if (!atomic_compare_exchange_strong(&filemap_of[fd], &due, NEVER)) // another thread
 		return;
@@ -233,9 +230,10 @@ static void map(int fd)
 				m->dev = s.st_dev;
 				m->ino = s.st_ino;
 				m->changed = s.st_ctim;
-				filemap_of[fd] = (uint8_t)(OFTEN + (m - maps));
+				atomic_compare_exchange_strong(&filemap_of[fd], &claimed, (uint8_t)(OFTEN + (m - maps)));
 			}
 			m->users = 0;
+			sweep(m); // if it was closed meanwhile
 			return;
 		}
 		m->users = 0;
@@ -260,7 +258,7 @@ struct filemap *filemap_take(int fd, size_t n)
 		while ((unsigned)fd >= top && !atomic_compare_exchange_weak(&end, &top, (unsigned)fd + 1))
 			;
 		if (of + 1 < OFTEN)
-			filemap_of[fd] = of + 1;
+			atomic_compare_exchange_strong(&filemap_of[fd], &of, of + 1);
 		else
 			map(fd);
 		errno = saved;
@@ -273,7 +271,7 @@ struct filemap *filemap_take(int fd, size_t n)
 	if (!changed && named(m) && m->fd == fd)
 		return m;
 	if (changed)
-		filemap_of[fd] = 0;
+		atomic_compare_exchange_strong(&filemap_of[fd], &of, 0);
 	filemap_give(m);
 	errno = saved;
 	return NULL;

@@ -43,3 +43,20 @@ func TestMappedFiles(t *testing.T) {
 		}
 	}
 }
+
+// A map that is let go while others copy from it is unmapped by the last of them.
+func TestMapsLetGo(t *testing.T) {
+	for _, sanitizer := range []string{"address,undefined", "thread"} {
+		t.Run(sanitizer, func(t *testing.T) {
+			flags := []string{"-fsanitize=" + sanitizer, "-fno-sanitize-recover=all", "-Wno-tsan"}
+			program := ds.Build(t, "remapped", append(flags, "-I", ds.Headers()), "remapped.c", ds.Object(t, flags...))
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, program, t.TempDir())
+			cmd.Env = append(os.Environ(), ds.Preload("", ds.Fabric(t), "ASAN_OPTIONS=detect_leaks=0:handle_sigbus=0", "TSAN_OPTIONS=halt_on_error=1:exitcode=66:handle_sigbus=0")...)
+			if text, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%v\n%s", err, text)
+			}
+		})
+	}
+}
