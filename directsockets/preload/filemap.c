@@ -221,7 +221,8 @@ static void map(int fd)
 		int none = 0;
 		if (!atomic_compare_exchange_strong(&m->users, &none, CHANGING))
 			continue;
-		if (!m->at) {
+		bool free = !m->at;
+		if (free) {
 			// Private: a shared one is in the way of F_SEAL_WRITE.
 			void *at = mmap(NULL, m->n = (size_t)s.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
 			if (at != MAP_FAILED) {
@@ -232,11 +233,11 @@ static void map(int fd)
 				m->changed = s.st_ctim;
 				atomic_compare_exchange_strong(&filemap_of[fd], &claimed, (uint8_t)(OFTEN + (m - maps)));
 			}
-			m->users = 0;
-			sweep(m); // if it was closed meanwhile
-			return;
 		}
 		m->users = 0;
+		sweep(m); // if it was let go meanwhile
+		if (free)
+			return;
 	}
 }
 
