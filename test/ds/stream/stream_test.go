@@ -252,14 +252,17 @@ func TestHandsOver(t *testing.T) {
 	})
 }
 
+// sanitizers are the flags of the compiler by what the sanitizer watches.
+var sanitizers = map[string][]string{
+	"address": {"-fsanitize=address,undefined", "-fno-sanitize-recover=all"},
+	"thread":  {"-fsanitize=thread", "-Wno-tsan"},
+}
+
 // DSS-1, FBK-1 once more, where a sanitizer watches the library.
 func TestSanitized(t *testing.T) {
-	for name, flags := range map[string][]string{
-		"address": {"-fsanitize=address,undefined", "-fno-sanitize-recover=all"},
-		"thread":  {"-fsanitize=thread", "-Wno-tsan"},
-	} {
+	for name, flags := range sanitizers {
 		t.Run(name, func(t *testing.T) {
-			program := ds.Build(t, "stream-"+name, append(flags, "-I", ds.Headers()), append(sources[:len(sources):len(sources)], ds.Object(t, flags...))...)
+			program := ds.Build(t, "stream-"+name, append(flags[:len(flags):len(flags)], "-I", ds.Headers()), append(sources[:len(sources):len(sources)], ds.Object(t, flags...))...)
 			forSeeds(t, 16, func(t *testing.T, seed uint64) {
 				env := ds.Preload("", ds.Fabric(t), settings(seed)...)
 				env = append(env, "ASAN_OPTIONS=detect_leaks=0", "TSAN_OPTIONS=halt_on_error=1:exitcode=66")
