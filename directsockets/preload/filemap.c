@@ -177,7 +177,7 @@ static void sweep(struct filemap *m)
 
 void filemap_give(struct filemap *m)
 {
-	if (m && atomic_fetch_sub(&m->users, 1) == 1 && !named(m))
+	if (m && atomic_fetch_sub(&m->users, 1) == 1)
 		sweep(m);
 }
 
@@ -268,10 +268,10 @@ struct filemap *filemap_take(int fd, size_t n)
 	struct filemap *m = &maps[of - OFTEN];
 	if (!reaches() || !handling() || !enter(m))
 		return NULL;
-	bool changed = named(m) && m->fd == fd && (fstat(fd, &s) < 0 || !same(m, &s));
-	if (!changed && named(m) && m->fd == fd)
+	bool ours = named(m) && m->fd == fd;
+	if (ours && fstat(fd, &s) == 0 && same(m, &s))
 		return m;
-	if (changed)
+	if (ours) // it has changed
 		atomic_compare_exchange_strong(&filemap_of[fd], &of, 0);
 	filemap_give(m);
 	errno = saved;
