@@ -52,7 +52,8 @@ enum {
 	greeting = 60,      // ping-pongs that let the library upgrade, and more where
 	longer = 5,         // one that is not upgraded by then is of no use
 	chunk = 400,        // bytes of each
-	hostile_ms = 60,    // that a hostile client lives at most
+	hostile_ms = 60,    // that a hostile client lives at most once it has memory to lie in,
+	arming_ms = 2000,   // and how long it may take until then
 	hostile_least = 40, // clients, however soon the honest one is through
 	ring_s = 20,        // that a client rings, and
 	ring_tries = 8,     // how many may do so in vain,
@@ -244,9 +245,9 @@ static void be_hostile_client(char kind, uint64_t number)
 	find_areas();
 	if (nareas == 0)
 		return;
-	shared->armed++;
 	if (kind == 'r' || kind == 'e')
 		ring_only(fd);
+	shared->armed++;
 	pthread_t t;
 	if (pthread_create(&t, NULL, be_hostile, (void *)(uintptr_t)number) != 0)
 		fail("no thread");
@@ -400,10 +401,15 @@ int main(int argc, char **argv)
 	while (!through || clients < hostile_least) {
 		pid_t pid = start(clients % 4 ? "x" : "p", clients); // most meet all kinds of calls, some are looked at first
 		clients++;
+		const uint64_t before = shared->armed;
+		bool lives = true;
 		int ms = 0;
-		for (; ms < hostile_ms && waitpid(pid, NULL, WNOHANG) != pid; ms++)
+		for (int left = arming_ms; left > 0 && (lives = waitpid(pid, NULL, WNOHANG) != pid); left--, ms++) {
+			if (left > hostile_ms && shared->armed > before)
+				left = hostile_ms;
 			usleep(1000);
-		if (ms == hostile_ms) {
+		}
+		if (lives) {
 			kill(pid, SIGKILL);
 			waitpid(pid, NULL, 0);
 		}
