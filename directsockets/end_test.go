@@ -271,7 +271,7 @@ func TestNoAllocation(t *testing.T) {
 
 // Why a connection is on TCP can be asked.
 func TestReasons(t *testing.T) {
-	dir := fabric(t)
+	own := func() Options { return Options{Fabric: fabric(t)} } // where no other case's server has used the port
 	open := t.TempDir()
 	if err := os.Chmod(open, 0o777); err != nil {
 		t.Fatal(err)
@@ -280,12 +280,12 @@ func TestReasons(t *testing.T) {
 		dial, listen Options
 		want         status.Reason
 	}{
-		"off":                 {Options{Off: true}, Options{Fabric: dir}, reasonSetting},
-		"plain peer":          {Options{Fabric: dir}, Options{Off: true}, reasonNoPeer},
-		"directory of all":    {Options{Fabric: open}, Options{Fabric: dir}, reasonDirectory},
-		"no directory at all": {Options{Fabric: "/proc/nowhere"}, Options{Fabric: dir}, reasonDirectory},
-		"another fabric":      {Options{Fabric: dir}, Options{Fabric: fabric(t)}, reasonNoPeer},
-		"a file for a fabric": {Options{Fabric: "/proc/self/exe"}, Options{Fabric: dir}, reasonDirectory},
+		"off":                 {Options{Off: true}, own(), reasonSetting},
+		"plain peer":          {own(), Options{Off: true}, reasonNoPeer},
+		"directory of all":    {Options{Fabric: open}, own(), reasonDirectory},
+		"no directory at all": {Options{Fabric: "/proc/nowhere"}, own(), reasonDirectory},
+		"another fabric":      {own(), own(), reasonNoPeer},
+		"a file for a fabric": {Options{Fabric: "/proc/self/exe"}, own(), reasonDirectory},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l, err := (&ListenConfig{Lanes: c.listen}).Listen(t.Context(), "tcp", "127.0.0.1:0")
