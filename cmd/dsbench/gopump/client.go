@@ -235,12 +235,21 @@ func (p *pump) connect() (result, error) {
 }
 
 // times does something for the length of the run and times each. With a rate, one
-// that is late because the one before it was counts from when it was due.
+// that is late because the one before it was counts from when it was due; and what was
+// due in the run is done behind its end, or a stall there would hide what it kept from being
+// done. But a path too slow for that gets no more than the same time again.
 func (p *pump) times(do func() error) (r result, err error) {
 	r.Histogram = new(measure.Histogram)
 	start := time.Now()
+	end := start.Add(p.length())
+	more := func(t, due time.Time) bool {
+		if p.rate > 0 {
+			return due.Before(end) && t.Before(end.Add(p.length()))
+		}
+		return t.Before(end)
+	}
 	due, t := start, start
-	for end := start.Add(p.length()); t.Before(end) || r.Histogram.Count() == 0; {
+	for more(t, due) || r.Histogram.Count() == 0 {
 		from := t
 		if p.rate > 0 {
 			from = due

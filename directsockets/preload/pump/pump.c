@@ -29,8 +29,8 @@
 //
 // A first tenth of the time does not count. A stream counts until its receiver has
 // answered that it has read all. With a rate, a message that is late because the one
-// before it was counts from when it was due: a stall is not hidden by the messages
-// that it kept from being sent. Bytes that are wrong, missing or too many end the
+// before it was counts from when it was due, and what was due in the run is sent even
+// behind its end: a stall is not hidden by the messages that it kept from being sent. Bytes that are wrong, missing or too many end the
 // program with 1.
 //
 // Of many who started it looks at the processes meanwhile, so it says
@@ -143,6 +143,14 @@ static void exchange(int fd, char *message, char *echo, uint64_t number)
 		wrong("an answer is not what was sent");
 }
 
+// more says whether the run goes on. One message that takes longer than it counts, too. With
+// a rate, what was due in it is sent behind its end, or a stall there would hide what it kept
+// from being sent; but a path too slow for that gets no more than the same time again.
+static int more(uint64_t t, uint64_t due)
+{
+	return run.counted == 0 || (with.rate > 0 ? due < run.end && t < 2 * run.end - run.begin : t < run.end);
+}
+
 // messages also says in s how many bytes it sent, and the CPU time of our side.
 static double messages(int connects, struct sent *s)
 {
@@ -153,7 +161,7 @@ static double messages(int connects, struct sent *s)
 	if (!message)
 		fail("memory");
 	memcpy(message, pattern, with.size);
-	for (; t < run.end || run.counted == 0; sent++) { // one that takes longer than the run counts, too
+	for (; more(t, due); sent++) {
 		uint64_t from = t;
 		if (gap > 0) {
 			struct timespec at = {.tv_sec = (time_t)(due / 1000000000), .tv_nsec = (long)(due % 1000000000)};
