@@ -18,6 +18,7 @@ import (
 func TestPool(t *testing.T) {
 	const conns = 100
 	library, program := ds.Library(t), ds.Build(t, "pool", nil, "pool.c")
+	plays, ends := 0, 0
 	for _, mode := range [][]string{nil, {"et"}} {
 		for _, clients := range []string{"1", "6"} {
 			for _, threads := range []string{"1", "2", "3", "8"} {
@@ -31,12 +32,18 @@ func TestPool(t *testing.T) {
 						text, err := cmd.CombinedOutput()
 						lanes := bytes.Count(text, []byte(" has lane "))
 						t.Logf("%d of %d ends had lanes", lanes, 2*conns)
-						if err != nil || lanes < conns/2 {
+						plays, ends = plays+1, ends+lanes
+						if err != nil || lanes == 0 {
 							t.Errorf("%v\n%s", err, text)
 						}
 					})
 				}
 			}
 		}
+	}
+	// Of one play few may have some: while the thread that asks for one is without a CPU,
+	// the others' short connections come and go by TCP.
+	if ends < plays*conns {
+		t.Errorf("%d ends had lanes in %d plays of %d connections, want half of them", ends, plays, conns)
 	}
 }
