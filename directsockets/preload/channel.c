@@ -59,10 +59,11 @@ struct held {
 	struct lane_memory own, peer;
 };
 static struct held held[FAMILY_CHANNELS];
+static _Atomic int held_top; // no place from here on was ever taken
 
 static struct held *held_of(const struct channel *ch)
 {
-	for (int i = 0; i < FAMILY_CHANNELS; i++)
+	for (int i = 0; i < held_top; i++)
 		if (held[i].ch == ch && held[i].serial == ch->serial)
 			return &held[i];
 	return NULL;
@@ -73,8 +74,10 @@ static bool hold(struct channel *ch)
 {
 	struct held *h = held_of(ch);
 	for (int i = 0; !h && i < FAMILY_CHANNELS; i++)
-		if (!held[i].ch)
+		if (!held[i].ch) {
 			h = &held[i];
+			held_top = i < held_top ? held_top : i + 1;
+		}
 	if (!h)
 		return false;
 	*h = (struct held){.ch = ch, .serial = ch->serial, .ctl = ch->ctl, .process = ch->process, .own = ch->own, .peer = ch->peer};
@@ -112,7 +115,7 @@ void channel_free(struct channel *ch)
 
 void channel_spare(void)
 {
-	for (int i = 0; i < FAMILY_CHANNELS; i++)
+	for (int i = 0; i < held_top; i++)
 		held[i].needed = false;
 	for (int fd = 0; fd < files_top(); fd++) {
 		struct conn *c = conn_get(fd);
@@ -122,7 +125,7 @@ void channel_spare(void)
 		if (c)
 			conn_put(c);
 	}
-	for (int i = 0; i < FAMILY_CHANNELS; i++)
+	for (int i = 0; i < held_top; i++)
 		if (held[i].ch && !held[i].needed)
 			let_go(&held[i]);
 }
@@ -136,11 +139,11 @@ bool channel_hung_up(const struct channel *ch)
 void channel_look(void)
 {
 	enum { AT_ONCE = 32 }; // threads may have stacks of 16 KiB
-	for (int i = 0; i < FAMILY_CHANNELS;) {
+	for (int i = 0; i < held_top;) {
 		struct pollfd p[AT_ONCE];
 		struct channel *of[AT_ONCE];
 		nfds_t n = 0;
-		for (; i < FAMILY_CHANNELS && n < AT_ONCE; i++) {
+		for (; i < held_top && n < AT_ONCE; i++) {
 			struct channel *ch = held[i].ch;
 			if (ch && ch->owner == process_id() && ch->serial == held[i].serial && atomic_load(&ch->live) == 1) {
 				of[n] = ch;
@@ -304,7 +307,7 @@ void channel_kill(struct channel *ch, enum reason why)
 
 void channel_kill_all(enum reason why)
 {
-	for (int i = 0; i < FAMILY_CHANNELS; i++)
+	for (int i = 0; i < held_top; i++)
 		if (held[i].ch && held[i].ch->owner == process_id() && held[i].ch->serial == held[i].serial)
 			channel_kill(held[i].ch, why);
 }

@@ -13,7 +13,7 @@
 #include <sys/resource.h>
 
 _Atomic uintptr_t files_table[FILES_MAX];
-static _Atomic int top, ours_top;
+static _Atomic int top, ours_top, ours_bottom = FILES_MAX;
 
 static void enter(int fd, uintptr_t v, _Atomic int *end)
 {
@@ -33,7 +33,14 @@ void files_clear(int fd)
 		files_table[fd] = 0;
 }
 int files_top(void) { return top; }
-int files_end(void) { return top > ours_top ? top : ours_top; }
+
+int files_ours_from(int fd)
+{
+	fd = fd < ours_bottom ? ours_bottom : fd; // the pages between would be touched for nothing, in each child anew
+	while (fd < ours_top && files_table[fd] != FILE_OURS)
+		fd++;
+	return fd < ours_top ? fd : FILES_MAX;
+}
 
 // above copies fd to a number above the program's limit, so that the program keeps
 // all it may open. The limit is raised for that moment, if it can be.
@@ -74,6 +81,9 @@ int files_keep(int fd)
 		return -1;
 	}
 	enter(high, FILE_OURS, &ours_top);
+	int bottom = ours_bottom;
+	while (high < bottom && !atomic_compare_exchange_weak(&ours_bottom, &bottom, high))
+		;
 	return high;
 }
 

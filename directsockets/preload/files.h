@@ -37,7 +37,7 @@ void files_set_conn(int fd, struct conn *c);
 void files_set_epset(int fd, struct epset *e);
 void files_clear(int fd);
 int files_top(void); // one more than the program's highest descriptor ever entered
-int files_end(void); // likewise, ours included, which lie above
+int files_ours_from(int fd); // our lowest from this number on; FILES_MAX: none
 
 // files_keep moves a descriptor of ours out of the program's way and marks it;
 // -1 (and it is closed) if there is no room.

@@ -181,20 +181,16 @@ static void forget(int fd)
 EXPORT int close_range(unsigned first, unsigned last, int flags)
 {
 	HOOK();
-	unsigned end = (unsigned)files_end();
 	if (!(flags & ~CLOSE_RANGE_UNSHARE))
 		filemap_forget(first, last);
-	if (flags & ~CLOSE_RANGE_UNSHARE || first > last || first >= end)
+	if (flags & ~CLOSE_RANGE_UNSHARE || first > last || first >= FILES_MAX)
 		return real.close_range(first, last, flags);
+	for (unsigned fd = first; fd < (unsigned)files_top() && fd <= last; fd++)
+		forget((int)fd);
 	unsigned from = first;
-	for (unsigned fd = first; fd < end && fd <= last; fd++) {
-		if (!files_ours((int)fd)) {
-			forget((int)fd);
-			continue;
-		}
-		if (from < fd)
-			real.close_range(from, fd - 1, flags);
-		from = fd + 1;
+	for (unsigned ours; from < FILES_MAX && (ours = (unsigned)files_ours_from((int)from)) <= last && ours < FILES_MAX; from = ours + 1) {
+		if (from < ours)
+			real.close_range(from, ours - 1, flags);
 	}
 	return from <= last ? real.close_range(from, last, flags) : 0;
 }
