@@ -58,7 +58,7 @@ static void lost(int fd)
 
 struct conn *conn_new(int fd, enum conn_state state, bool nonblock)
 {
-	if (config.off || fd < 0 || fd >= FILES_MAX)
+	if (config.off || fd < 0 || fd >= FILES_MAX || process_borrowed())
 		return NULL;
 	struct conn *c = family_conn_new();
 	if (!c)

@@ -54,6 +54,7 @@
 #include "doorbell.h"
 #include "marks.h"
 #include "oneshot.h"
+#include "process.h"
 
 static struct epset *_Atomic sets; // never shorter
 static pthread_mutex_t sets_lock = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
@@ -106,7 +107,7 @@ static struct epset *make(void)
 
 void epset_new(int fd)
 {
-	if (config.off || fd < 0 || fd >= FILES_MAX || pthread_mutex_lock(&sets_lock) != 0)
+	if (config.off || fd < 0 || fd >= FILES_MAX || process_borrowed() || pthread_mutex_lock(&sets_lock) != 0)
 		return;
 	struct epset *e;
 	for (e = sets; e; e = e->next)

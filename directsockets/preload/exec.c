@@ -102,7 +102,7 @@ static void survived(struct conn *c, int fd, bool first)
 // PROGRAM runs `call`, which does not return if it succeeds.
 #define PROGRAM(call) \
 	do { \
-		int top = config.off ? 0 : files_top(); \
+		int top = config.off || process_borrowed() ? 0 : files_top(); \
 		if (top == 0) \
 			return call; \
 		given = alloca((size_t)top); \

@@ -57,8 +57,9 @@ EXPORT int sigaction(int signo, const struct sigaction *new, struct sigaction *o
 	handler *before = installed[signo].run;
 	bool restarted = installed[signo].restarts, plain = installed[signo].plain;
 	struct sigaction a;
-	if (new) {
+	if (new)
 		a = *new;
+	if (new && !process_borrowed()) {
 		if (signo == SIGBUS)
 			filemap_action(&a);
 		if (a.sa_handler != SIG_DFL && a.sa_handler != SIG_IGN && !ours(&a) && !filemap_handles(&a)) {

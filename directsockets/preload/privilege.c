@@ -27,7 +27,7 @@ static void renounce(struct conn *c, int fd, bool first)
 
 static void before(void)
 {
-	if (config.off || directory < 0)
+	if (config.off || directory < 0 || process_borrowed())
 		return; // nothing proven yet
 	process_conns(conn_halt);
 	process_conns(renounce);

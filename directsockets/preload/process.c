@@ -8,8 +8,10 @@
 // process-shared and need nothing; a thread of the parent that holds one gives
 // it back. Private locks are made new in the child, and private state about
 // epoll sets, the listener and offers is the parent's, so the child drops it.
-// vfork runs as fork: a child that shares memory with its parent would change
-// the parent's tables.
+// vfork: the child has the memory of its parent, which sleeps meanwhile, and so the
+// parent's tables. If nothing is in those, and no other thread can put something there, what
+// it does before exec finds no connection; where state is kept, process_borrowed says that
+// it is not the child's to change. Any other vfork runs as fork.
 //
 // A child made by a raw clone is found by a page that the kernel wipes in
 // children; it counts its references when it first calls us, and has no seat.
@@ -23,6 +25,8 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/single_threaded.h>
+#include <sys/stat.h>
 
 #include "buffer.h"
 #include "channel.h"
@@ -41,7 +45,11 @@ static _Atomic uint32_t marks;
 // The seat of the child to be for which references are counted; NULL: for this process itself.
 static __thread const uint64_t *heir __attribute__((tls_model("initial-exec")));
 
+static __thread bool lent __attribute__((tls_model("initial-exec"))); // to a child, at least until then
+
 uint32_t process_id(void) { return id; }
+
+bool process_borrowed(void) { return lent && (lent = (uint32_t)getpid() != id); }
 
 void process_conns(void (*f)(struct conn *c, int fd, bool first))
 {
@@ -125,7 +133,7 @@ __attribute__((constructor)) static void loaded(void) { process_begin(); }
 
 static void leave(void)
 {
-	if (config.off || !alive || !*alive)
+	if (config.off || !alive || !*alive || process_borrowed())
 		return;
 	for (int fd = 0; fd < files_top(); fd++)
 		if (files_conn(fd))
@@ -162,8 +170,40 @@ static pid_t forked(pid_t (*next)(void))
 
 EXPORT pid_t fork(void) { return forked(real.fork); }
 ALSO(__fork, fork);
+
+// alone: there is no other thread. The C library's word stays false after the first one.
+static bool alone(void)
+{
+	struct stat s;
+	int saved = errno;
+	bool is = __libc_single_threaded || (stat("/proc/self/task", &s) == 0 && s.st_nlink == 3);
+	errno = saved;
+	return is;
+}
+
+// process_vfork tells what vfork goes on with.
+__attribute__((used)) pid_t (*process_vfork(void))(void)
+{
+	HOOK();
+	bool empty = alone();
+	for (int fd = 0; empty && fd < files_top(); fd++)
+		empty = !files_table[fd];
+	lent = empty;
+	return empty ? real.vfork : fork;
+}
+
+// It goes on in the frame of its caller, to which it returns twice.
+#if defined __x86_64__
+#define VFORK "endbr64; subq $8, %rsp; call process_vfork; addq $8, %rsp; jmp *%rax"
+#elif defined __aarch64__
+#define VFORK "hint #34; stp x29, x30, [sp, #-16]!; bl process_vfork; ldp x29, x30, [sp], #16; mov x16, x0; br x16"
+#endif
+#ifdef VFORK
+__asm__(".pushsection .text; .globl vfork, __vfork; .type vfork, %function; .set __vfork, vfork; vfork: " VFORK "; .size vfork, . - vfork; .popsection");
+#else
 EXPORT pid_t vfork(void) { return fork(); }
 ALSO(__vfork, vfork);
+#endif
 
 // As fork, but without the handlers of pthread_atfork.
 EXPORT pid_t _Fork(void) { return forked(real._Fork); }

@@ -17,6 +17,10 @@ uint32_t process_id(void);
 extern const volatile uint32_t *process_alive;
 static inline bool process_ready(void) { return process_alive && *process_alive; }
 
+// process_borrowed: we are the child of a vfork, and all memory is the parent's. What is kept
+// there about the process stays as it is.
+bool process_borrowed(void);
+
 // process_begin is safe to call at any time, any number of times.
 void process_begin(void);
 

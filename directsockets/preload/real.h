@@ -77,6 +77,7 @@
 	F(void, __longjmp_chk, (struct __jmp_buf_tag *, int)) \
 	F(pid_t, fork, (void)) \
 	F(pid_t, _Fork, (void)) \
+	F(pid_t, vfork, (void)) \
 	F(int, execve, (const char *, char *const *, char *const *)) \
 	F(int, execvpe, (const char *, char *const *, char *const *)) \
 	F(int, execveat, (int, const char *, char *const *, char *const *, int)) \
