@@ -234,7 +234,7 @@ bool channel_send(struct channel *ch, const struct message *m, const int *fds, i
 		c.h.cmsg_len = CMSG_LEN(sizeof(int) * (size_t)n);
 		memcpy(CMSG_DATA(&c.h), fds, sizeof(int) * (size_t)n);
 	}
-	if (lock_take(&ch->ctl_lock) == LOCK_REFUSED)
+	if (lock_take(&ch->ctl_lock, NULL) == LOCK_REFUSED)
 		return false;
 	bool ok = real.sendmsg(ch->ctl, &h, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof *m;
 	if (ok)

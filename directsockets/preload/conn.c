@@ -10,7 +10,8 @@
 // `users` first and then looks at the state; engaging sets ENGAGING first and then
 // looks at `users`. Both are sequentially consistent, so at least one sees the
 // other: either the call turns into a lane call, which waits for the locks, or
-// engaging gives up and tries later.
+// engaging gives up and tries later. Where there is nobody else, `users` is
+// raised without that (single.h).
 //
 // While it holds both locks, engaging also compares our count of stream bytes
 // with the kernel's: bytes that moved through a call without a hook (stdio,
@@ -228,9 +229,9 @@ void conn_try_engage(struct conn *c, int fd)
 		return;
 	int saved = errno;
 	c->due = c->calls + 7; // odd: not each time at the same call of what a program repeats
-	if (!lock_try(&c->rx_lock))
+	if (!lock_try(&c->rx_lock, &c->sole))
 		return;
-	if (!lock_try(&c->tx_lock)) {
+	if (!lock_try(&c->tx_lock, &c->sole)) {
 		lock_give(&c->rx_lock);
 		return;
 	}
@@ -279,7 +280,7 @@ void conn_try_engage(struct conn *c, int fd)
 bool conn_decided(struct conn *c)
 {
 	// Another thread is engaging it: the lock tells when it has decided.
-	while (atomic_load(&c->state) == CONN_ENGAGING && lock_take(&c->rx_lock) != LOCK_REFUSED)
+	while (atomic_load(&c->state) == CONN_ENGAGING && lock_take(&c->rx_lock, &c->sole) != LOCK_REFUSED)
 		lock_give(&c->rx_lock);
 	return conn_engaged(c);
 }
@@ -289,16 +290,12 @@ bool conn_enter(struct conn *c, int fd)
 	uint32_t state = atomic_load(&c->state);
 	if (state == CONN_ENGAGED)
 		return true;
-	if (state == CONN_OFF || state == CONN_LISTENER)
+	if (state == CONN_OFF || state == CONN_LISTENER || conn_below(c))
 		return false;
-	// Of two threads that count at once one may be missed: it only says how busy it is.
 	uint32_t calls = atomic_load_explicit(&c->calls, memory_order_relaxed) + 1;
 	atomic_store_explicit(&c->calls, calls, memory_order_relaxed);
 	switch (state) {
 	case CONN_COUNTING:
-		if (calls < config.calls && c->tcp_rx + c->tcp_tx < config.bytes)
-			return false;
-		// fall through
 	case CONN_OFFERED:
 	case CONN_ATTACHING:
 		rendezvous_step(c, fd);

@@ -10,16 +10,23 @@
 #include "family.h"
 #include "files.h"
 #include "rendezvous.h"
+#include "single.h"
 
 extern _Atomic int conn_attached; // connections of this process that wait to be engaged
 extern _Atomic enum reason conn_never; // why new connections stay on TCP, REASON_NONE while they need not
 
 void conn_reap(struct conn *c);
 
+// conn_sole: this thread is the only one of all processes that can use it.
+static inline bool conn_sole(const struct conn *c)
+{
+	return single_thread() && atomic_load_explicit((_Atomic bool *)(uintptr_t)&c->sole, memory_order_relaxed);
+}
+
 // conn_put ends a use that conn_get began. errno stays.
 static inline void conn_put(struct conn *c)
 {
-	if (atomic_fetch_sub_explicit(&c->users, 1, memory_order_acq_rel) == 1 &&
+	if (single_drop(&c->users, conn_sole(c)) &&
 	    (atomic_load_explicit(&c->state, memory_order_relaxed) == CONN_CLOSED || c->kept))
 		conn_reap(c);
 }
@@ -31,6 +38,9 @@ static inline void conn_stir(struct conn *c)
 	if (atomic_load(&c->asker) && !atomic_exchange(&c->stirred, true))
 		atomic_fetch_add(&c->channel->stirs, 1);
 }
+
+// conn_more is one use more of one that is in use.
+static inline void conn_more(struct conn *c) { single_add(&c->users, 1, conn_sole(c)); }
 
 // conn_fd is the descriptor to use in a call that began with fd: another thread may
 // have closed that one meanwhile, which does not end the call.
@@ -44,11 +54,23 @@ static inline struct conn *conn_get(int fd)
 		struct conn *c = files_conn(fd);
 		if (!c)
 			return NULL;
-		atomic_fetch_add(&c->users, 1);
+		single_add(&c->users, 1, conn_sole(c));
 		if (files_conn(fd) == c)
 			return c;
 		conn_put(c);
 	}
+}
+
+// conn_below is the usual answer of conn_enter for a connection that has done too little to be
+// considered for a lane: true if it is one. Of two threads that count at once one may be
+// missed: it only says how busy it is.
+static inline bool conn_below(struct conn *c)
+{
+	uint32_t calls = atomic_load_explicit(&c->calls, memory_order_relaxed) + 1;
+	if (c->state != CONN_COUNTING || calls >= config.calls || c->tcp_rx + c->tcp_tx >= config.bytes)
+		return false;
+	atomic_store_explicit(&c->calls, calls, memory_order_relaxed);
+	return true;
 }
 
 // conn_enter is run first in each call on a connection, between conn_get and

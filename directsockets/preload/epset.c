@@ -57,6 +57,7 @@
 #include "process.h"
 
 static struct epset *_Atomic sets; // never shorter
+static const struct lock fresh = {.m = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP};
 static pthread_mutex_t sets_lock = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
 
 static bool prepared;
@@ -70,11 +71,11 @@ static void prepare(void)
 		return; // forking from a signal handler inside a call: hope for the best
 	for (int tries = 0; tries < TRIES && !prepared; tries++) {
 		struct epset *e = sets;
-		while (e && pthread_mutex_trylock(&e->lock) == 0)
+		while (e && epset_trylock(e))
 			e = e->next;
 		prepared = !e;
 		for (struct epset *f = sets; e && f != e; f = f->next)
-			pthread_mutex_unlock(&f->lock);
+			epset_unlock(f);
 		if (e)
 			sched_yield();
 	}
@@ -85,7 +86,7 @@ static void done(void)
 {
 	perch_forked();
 	for (struct epset *e = prepared ? sets : NULL; e; e = e->next)
-		pthread_mutex_unlock(&e->lock);
+		epset_unlock(e);
 	prepared = false;
 	pthread_mutex_unlock(&sets_lock);
 }
@@ -99,7 +100,7 @@ static struct epset *make(void)
 	struct epset *e = calloc(1, sizeof *e);
 	if (!e)
 		return NULL;
-	e->lock = (pthread_mutex_t)PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
+	e->lock = fresh;
 	e->next = sets;
 	sets = e;
 	return e;
@@ -146,52 +147,15 @@ struct epset *epset_get(int fd)
 		struct epset *e = files_epset(fd);
 		if (!e)
 			return NULL;
-		atomic_fetch_add(&e->users, 1);
+		epset_more(e);
 		if (files_epset(fd) == e)
 			return e;
 		epset_put(e);
 	}
 }
 
-void epset_put(struct epset *e) { atomic_fetch_sub(&e->users, 1); }
-
-static struct member *member_add(struct epset *e, int fd, const struct epoll_event *ev)
-{
-	int cap = e->cap;
-	if (fd >= cap) {
-		if (cap == 0)
-			cap = 64;
-		while (cap <= fd)
-			cap *= 2;
-		struct member *_Atomic *grown = calloc((size_t)cap, sizeof *grown);
-		if (!grown)
-			return NULL;
-		for (int i = 0; i < e->cap; i++)
-			grown[i] = e->by_fd[i];
-		e->by_fd = grown;
-		e->cap = cap;
-	}
-	struct member *m = malloc(sizeof *m);
-	if (!m)
-		return NULL;
-	*m = (struct member){.fd = fd, .key = fd, .events = ev->events, .data = ev->data};
-	e->by_fd[fd] = m;
-	return m;
-}
-
-// member_free forgets a member; the kernel and the perch are told elsewhere.
-static void member_free(struct epset *e, struct member *m)
-{
-	if (m->ours && !m->deleted)
-		member_remove(e, m);
-	if (m->ours && m->set && !e->inherited)
-		epset_put(m->set);
-	else if (m->ours && !e->inherited)
-		conn_put(m->c);
-	if (member_at(e, m->fd) == m)
-		atomic_store_explicit(&e->by_fd[m->fd], NULL, memory_order_release);
-	free(m);
-}
+void epset_more(struct epset *e) { single_add(&e->users, 1, single_thread()); }
+void epset_put(struct epset *e) { single_drop(&e->users, single_thread()); }
 
 // drop takes a member that is ours out of the perch too.
 static void drop(struct epset *e, struct member *m)
@@ -363,8 +327,7 @@ static void forget(struct epset *e)
 
 void epset_child(void)
 {
-	pthread_mutex_t fresh = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
-	sets_lock = fresh;
+	sets_lock = fresh.m;
 	prepared = false;
 	for (struct epset *e = sets; e; e = e->next) {
 		if (e->refs == 0)
@@ -388,7 +351,7 @@ void epset_adopt(struct epset *e)
 		struct member *m = e->ours[i];
 		struct conn *c = m->set ? NULL : conn_get(m->fd);
 		if (m->set) {
-			atomic_fetch_add(&m->set->users, 1);
+			epset_more(m->set);
 		} else if (c != m->c) { // closed here
 			if (c)
 				conn_put(c);
@@ -411,7 +374,7 @@ bool epset_engage(struct conn *c, int fd, enum reason *why)
 		if (!has(e, c, fd))
 			continue;
 		int tries = 0;
-		while ((ok = pthread_mutex_trylock(&e->lock) == 0) == false && tries++ < PATIENCE)
+		while (!(ok = epset_trylock(e)) && tries++ < PATIENCE)
 			clock_pause();
 		if (ok)
 			e->engaging = c;
@@ -556,8 +519,8 @@ int epset_ctl(struct epset *e, int epfd, int op, int fd, struct epoll_event *ev)
 	int r;
 	if (again(e, epfd, op, fd, ev, &r))
 		return r;
-	struct epset *set = epset_get(fd);
 	struct conn *c = conn_get(fd);
+	struct epset *set = c ? NULL : epset_get(fd);
 	bool renumbers = c && c->refs > 1 && !member_at(e, fd) && moving(e, c, fd);
 	if (files_ours(fd)) {
 		r = fail(EBADF);

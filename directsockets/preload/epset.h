@@ -19,6 +19,7 @@ void epset_close(int fd); // the set's descriptor closes
 
 // epset_get returns the set of a descriptor, or NULL, and keeps it until epset_put.
 struct epset *epset_get(int fd);
+void epset_more(struct epset *e); // one use more of one that is in use
 void epset_put(struct epset *e);
 
 int epset_ctl(struct epset *e, int epfd, int op, int fd, struct epoll_event *ev);

@@ -20,9 +20,8 @@
 // to be held until the new process is dead too. Nobody but a process itself takes its seat
 // off a connection. Processes without a seat are counted, and live for ever.
 //
-// Locks are robust, error-checking, process-shared mutexes. A process that dies
-// inside a call leaves the state of that connection unknown: whoever takes the
-// lock next resets the connection, and no other.
+// A process that dies inside a call leaves the state of that connection unknown:
+// whoever takes its lock next (lock.c) resets the connection, and no other.
 #include "real.h"
 
 #include "family.h"
@@ -126,6 +125,7 @@ struct conn *family_conn_new(void)
 			memset((char *)c + offsetof(struct conn, reason), 0, sizeof *c - offsetof(struct conn, reason));
 			// Nobody else knows it yet: no order is needed.
 			atomic_init(&c->refs, 1);
+			atomic_init(&c->sole, true);
 			atomic_init(&c->holders, own);
 			atomic_init(&c->many, own == 0);
 			atomic_init(&c->rcvlowat, 1);
@@ -322,39 +322,6 @@ struct channel *family_channel_dead(void)
 	}
 	return NULL;
 }
-
-void lock_init(struct lock *l)
-{
-	pthread_mutexattr_t a;
-	pthread_mutexattr_init(&a);
-	pthread_mutexattr_settype(&a, PTHREAD_MUTEX_ERRORCHECK);
-	pthread_mutexattr_setrobust(&a, PTHREAD_MUTEX_ROBUST);
-	pthread_mutexattr_setpshared(&a, PTHREAD_PROCESS_SHARED);
-	pthread_mutex_init(&l->m, &a);
-	pthread_mutexattr_destroy(&a);
-}
-
-enum lock_result lock_take(struct lock *l)
-{
-	switch (pthread_mutex_lock(&l->m)) {
-	case 0:
-		return LOCK_OK;
-	case EOWNERDEAD:
-		pthread_mutex_consistent(&l->m);
-		return LOCK_ORPHAN;
-	}
-	return LOCK_REFUSED;
-}
-
-bool lock_try(struct lock *l)
-{
-	int e = pthread_mutex_trylock(&l->m);
-	if (e == EOWNERDEAD)
-		pthread_mutex_consistent(&l->m);
-	return e == 0 || e == EOWNERDEAD;
-}
-
-void lock_give(struct lock *l) { pthread_mutex_unlock(&l->m); }
 
 const char *const reason_names[REASON_COUNT] = {
 	"none", "setting", "directory", "no peer in this fabric directory", "address", "proof", "version",

@@ -7,29 +7,17 @@
 #ifndef FAMILY_H
 #define FAMILY_H
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "lane_shm.h"
+#include "lock.h"
 #include "spin.h"
 
 enum {
 	FAMILY_CONNS = 16384,  // connections known at once, per allocating process
 	FAMILY_CHANNELS = 256, // channels, likewise
 };
-
-// A lock in family memory. It is robust: when its holder dies, the next one
-// gets it and is told. It is never held across a blocking call, and a signal
-// handler that interrupted the holder is refused instead of waiting for ever.
-struct lock {
-	pthread_mutex_t m;
-};
-enum lock_result { LOCK_OK, LOCK_ORPHAN, LOCK_REFUSED };
-void lock_init(struct lock *l);
-enum lock_result lock_take(struct lock *l);
-bool lock_try(struct lock *l); // an orphan counts as taken
-void lock_give(struct lock *l);
 
 // A tuple is both ends of a TCP connection as one of them sees it; IPv4 is
 // kept as a mapped IPv6 address.
@@ -132,6 +120,7 @@ struct conn {
 	_Atomic uint32_t users;  // calls on it now, also those asleep in the kernel; survives reuse
 	_Atomic uint32_t reason;
 	_Atomic uint32_t refs;   // descriptors in all processes of the family
+	_Atomic bool sole;       // no other process has ever held it
 	_Atomic uint64_t holders; // processes that hold one, by seat; of the dead too
 	_Atomic uint32_t many;    // and how many that have no seat
 	_Atomic int error;       // to be reported once, as SO_ERROR would

@@ -56,11 +56,9 @@ EXPORT int connect(int fd, const struct sockaddr *a, socklen_t n)
 	int r = real.connect(fd, a, n);
 	int saved = errno;
 	uint32_t is = CONN_NEW;
-	if (r == 0 || errno == EINPROGRESS || errno == EINTR) {
-		if (c->state == CONN_NEW) {
-			atomic_store_explicit(&c->active, true, memory_order_relaxed);
-			c->port = port_of(a, n);
-		}
+	if (c->state == CONN_NEW && (r == 0 || saved == EINPROGRESS || saved == EINTR)) {
+		atomic_store_explicit(&c->active, true, memory_order_relaxed);
+		c->port = port_of(a, n);
 		atomic_compare_exchange_strong(&c->state, &is, CONN_COUNTING);
 	}
 	conn_put(c);
@@ -264,7 +262,7 @@ static int control(int fd, int cmd, void *arg)
 	struct conn *c = cmd == F_SETFL || cmd == F_SETOWN || cmd == F_SETSIG ? conn_get(fd) : NULL;
 	if (c) {
 		if (cmd == F_SETFL)
-			c->nonblock = (intptr_t)arg & O_NONBLOCK;
+			atomic_store_explicit(&c->nonblock, (intptr_t)arg & O_NONBLOCK, memory_order_relaxed);
 		if (cmd != F_SETFL || (intptr_t)arg & O_ASYNC)
 			conn_stay(c, fd, REASON_OPTION); // SIGIO comes from the kernel only
 		conn_put(c);

@@ -24,6 +24,8 @@ void __chk_fail(void) __attribute__((noreturn));
 // it after calls that did not (nuttcp).
 static bool lane_recv(struct conn *c, int fd, const struct iovec *iov, int n, int flags, ssize_t *r)
 {
+	if (conn_below(c))
+		return false;
 	int saved = errno;
 	while (conn_enter(c, fd)) {
 		*r = stream_recv(c, fd, iov, n, flags);
@@ -40,6 +42,8 @@ static bool lane_recv(struct conn *c, int fd, const struct iovec *iov, int n, in
 
 static bool lane_send(struct conn *c, int fd, const struct iovec *iov, int n, int flags, ssize_t *r)
 {
+	if (!(flags & (MSG_ZEROCOPY | MSG_OOB | MSG_FASTOPEN)) && conn_below(c))
+		return false;
 	int saved = errno;
 	if (flags & MSG_ZEROCOPY) // the kernel tells by the error queue what it is done with
 		conn_stay(c, fd, REASON_OPTION);
@@ -65,14 +69,14 @@ static ssize_t done(struct conn *c, ssize_t r)
 static ssize_t received(struct conn *c, ssize_t r, int flags)
 {
 	if (r > 0 && !(flags & (MSG_PEEK | MSG_OOB | MSG_ERRQUEUE)))
-		atomic_fetch_add(&c->tcp_rx, (uint64_t)r);
+		single_add64(&c->tcp_rx, (uint64_t)r, conn_sole(c));
 	return done(c, r);
 }
 
 static ssize_t sent(struct conn *c, ssize_t r)
 {
 	if (r > 0)
-		atomic_fetch_add(&c->tcp_tx, (uint64_t)r);
+		single_add64(&c->tcp_tx, (uint64_t)r, conn_sole(c));
 	return done(c, r);
 }
 

@@ -69,6 +69,48 @@ void member_remove(struct epset *e, struct member *m)
 		e->last = NULL;
 }
 
+struct member *member_add(struct epset *e, int fd, const struct epoll_event *ev)
+{
+	int cap = e->cap;
+	if (fd >= cap) {
+		if (cap == 0)
+			cap = 64;
+		while (cap <= fd)
+			cap *= 2;
+		struct member *_Atomic *grown = calloc((size_t)cap, sizeof *grown);
+		if (!grown)
+			return NULL;
+		for (int i = 0; i < e->cap; i++)
+			grown[i] = e->by_fd[i];
+		e->by_fd = grown;
+		e->cap = cap;
+	}
+	struct member *m = e->spare ? e->spare : malloc(sizeof *m);
+	if (!m)
+		return NULL;
+	e->spare = NULL;
+	*m = (struct member){.fd = fd, .key = fd, .events = ev->events, .data = ev->data};
+	// Before the state of the connection is asked for: see add.
+	atomic_store_explicit(&e->by_fd[fd], m, single_thread() ? memory_order_relaxed : memory_order_seq_cst);
+	return m;
+}
+
+void member_free(struct epset *e, struct member *m)
+{
+	if (m->ours && !m->deleted)
+		member_remove(e, m);
+	if (m->ours && m->set && !e->inherited)
+		epset_put(m->set);
+	else if (m->ours && !e->inherited)
+		conn_put(m->c);
+	if (member_at(e, m->fd) == m)
+		atomic_store_explicit(&e->by_fd[m->fd], NULL, memory_order_release);
+	if (e->spare)
+		free(m);
+	else
+		e->spare = m;
+}
+
 // always is a descriptor that is ready for ever.
 static int always(void)
 {
@@ -317,9 +359,9 @@ HINT bool member_own(struct epset *e, struct member *m, bool from_kernel)
 		return false;
 	}
 	if (m->set) {
-		atomic_fetch_add(&m->set->users, 1);
+		epset_more(m->set);
 	} else {
-		atomic_fetch_add(&m->c->users, 1);
+		conn_more(m->c);
 		m->seen = m->c->rx.slot;
 		m->turns = m->c->rx.turns;
 		m->tcp_seen = m->c->tcp_rx;

@@ -10,6 +10,7 @@
 #include "crowd.h"
 #include "epset.h"
 #include "perch.h"
+#include "single.h"
 
 struct member {
 	struct conn *c;    // with a use of ours on it while `ours`; or
@@ -45,15 +46,16 @@ struct member {
 
 // Guarded by lock unless atomic.
 struct epset {
-	pthread_mutex_t lock;
+	struct lock lock;
 	struct epset *next;
-	_Atomic int users;  // calls inside, and sets that have this one as a member
+	_Atomic uint32_t users;  // calls inside, and sets that have this one as a member
 	_Atomic int refs;   // descriptors
-	_Atomic int native; // calls that may sleep in the kernel on the program's own set
+	_Atomic uint32_t native; // calls that may sleep in the kernel on the program's own set
 	int epfd;           // one of its descriptors
 
 	struct member *_Atomic *_Atomic by_fd; // never freed: looked into without the lock
 	_Atomic int cap;
+	struct member *spare; // for the next that is added
 	struct member **ours;
 	_Atomic int nours;
 	_Atomic uint32_t joins; // how often a member became ours
@@ -86,22 +88,35 @@ struct epset {
 	struct crowd crowd;
 	struct conn *last; // which of ours was reported last
 
-	_Atomic int inside; // calls that may take events from there (oneshot.c)
+	_Atomic uint32_t inside; // calls that may take events from there (oneshot.c)
 	_Atomic bool shut;  // they must not now
 	_Atomic uint64_t hold; // until then they do not start, if there are any
 	_Atomic int vain;      // times that was for nothing
 	_Atomic uint64_t kicked_ns; // when kicked was set last; 0: never
 };
 
+// A set is this process' own, but who waits for its lock may have to for longer, and sleeps then.
+static inline const _Atomic bool *epset_sole(void)
+{
+	static const _Atomic bool yes = true;
+	return single_thread() ? &yes : NULL;
+}
+
 // False: this thread holds the lock already (a signal handler inside a call).
-static inline bool epset_lock(struct epset *e) { return pthread_mutex_lock(&e->lock) == 0; }
-static inline void epset_unlock(struct epset *e) { pthread_mutex_unlock(&e->lock); }
+static inline bool epset_lock(struct epset *e) { return lock_take(&e->lock, epset_sole()) != LOCK_REFUSED; }
+static inline bool epset_trylock(struct epset *e) { return lock_try(&e->lock, epset_sole()); }
+static inline void epset_unlock(struct epset *e) { lock_give(&e->lock); }
 
 static inline struct member *member_at(struct epset *e, int fd) { return fd >= 0 && fd < e->cap ? e->by_fd[fd] : NULL; }
 
 // All that follow: with the lock.
 
 #define MEMBER_HINTS (EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLPRI | EPOLLET)
+
+// member_add makes one that is the kernel's; NULL: no room. member_free forgets it; the kernel and
+// the perch are told elsewhere.
+struct member *member_add(struct epset *e, int fd, const struct epoll_event *ev);
+void member_free(struct epset *e, struct member *m);
 
 // member_revive: one that was ours is added again before its DEL was done; all is as
 // it was but the program's wishes. False: no room.

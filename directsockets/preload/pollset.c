@@ -207,9 +207,9 @@ static void keep(struct pollset *p, int by)
 	for (nfds_t i = 0; i < p->n; i++) {
 		struct entry *e = &p->entry[i];
 		if (e->set)
-			by > 0 ? (void)atomic_fetch_add(&e->set->users, 1) : epset_put(e->set);
+			by > 0 ? epset_more(e->set) : epset_put(e->set);
 		if (e->c)
-			by > 0 ? (void)atomic_fetch_add(&e->c->users, 1) : conn_put(e->c);
+			by > 0 ? conn_more(e->c) : conn_put(e->c);
 	}
 }
 

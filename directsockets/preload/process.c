@@ -67,6 +67,7 @@ void process_conns(void (*f)(struct conn *c, int fd, bool first))
 void process_inherit(struct conn *c, int fd, bool first)
 {
 	(void)fd;
+	c->sole = false;
 	uint64_t own = family_own();
 	if (first && heir && own && !(atomic_fetch_or(&c->holders, own) & own))
 		atomic_fetch_sub(&c->many, 1); // we had no seat when we made it
@@ -95,6 +96,7 @@ static void child(void)
 	} else {
 		family_sit(*heir);
 	}
+	lock_child();
 	buffer_child(cloned);
 	rendezvous_child();
 	epset_child();

@@ -64,7 +64,7 @@ size_t rx_rest(struct conn *c, int fd, struct cursor *cur, int flags)
 		ssize_t r = kernel_recv(fd, cur, cur->left, flags);
 		if (r <= 0)
 			break;
-		atomic_fetch_add(&c->tcp_rx, (uint64_t)r);
+		single_add64(&c->tcp_rx, (uint64_t)r, conn_sole(c));
 		cursor_skip(cur, (size_t)r);
 		got += (size_t)r;
 		if (!(flags & MSG_WAITALL))
@@ -459,7 +459,7 @@ ssize_t rx_take(struct conn *c, int fd, struct cursor *cur, int flags)
 			c->rx_late = false;
 			if (flags & MSG_PEEK)
 				return r;
-			atomic_fetch_add(&c->tcp_rx, (uint64_t)r);
+			single_add64(&c->tcp_rx, (uint64_t)r, conn_sole(c));
 			cursor_skip(cur, (size_t)r);
 			total += (size_t)r;
 			if (cur->left > 0 && (more || (c->rx_pending && c->tcp_rx == c->rx_switch_at)))

@@ -117,7 +117,7 @@ static void hold(void *bed, int by)
 {
 	struct bed *b = bed;
 	if (by > 0) {
-		atomic_fetch_add(&b->c->users, 1);
+		conn_more(b->c);
 		lie_down(b);
 	} else {
 		get_up(b);

@@ -54,7 +54,7 @@
 
 bool stream_lock(struct conn *c, int fd, struct lock *l)
 {
-	switch (lock_take(l)) {
+	switch (lock_take(l, &c->sole)) {
 	case LOCK_OK:
 		return true;
 	case LOCK_ORPHAN:
@@ -199,11 +199,11 @@ ssize_t stream_recv(struct conn *c, int fd, const struct iovec *iov, int n, int 
 
 HINT void stream_heed(struct conn *c, int fd)
 {
-	if (c->tx_mode == MODE_LANE && atomic_load((_Atomic uint64_t *)(uintptr_t)&c->peer->go_back) && lock_try(&c->tx_lock)) {
+	if (c->tx_mode == MODE_LANE && atomic_load((_Atomic uint64_t *)(uintptr_t)&c->peer->go_back) && lock_try(&c->tx_lock, &c->sole)) {
 		tx_turn(c, fd);
 		lock_give(&c->tx_lock);
 	}
-	if (c->rx_mode == MODE_TCP && !c->rx_pending && lane_valid(&c->rx, c->rx.slot) && lock_try(&c->rx_lock)) {
+	if (c->rx_mode == MODE_TCP && !c->rx_pending && lane_valid(&c->rx, c->rx.slot) && lock_try(&c->rx_lock, &c->sole)) {
 		rx_turn(c, fd); // a writer may wait for us to take SWITCH
 		lock_give(&c->rx_lock);
 	}
@@ -367,7 +367,7 @@ ssize_t stream_sendfile(struct conn *c, int fd, int in, off_t *offset, size_t co
 		if (!engaged && block && !conn_enter(c, fd)) { // it went back to TCP on the way
 			r = real.sendfile(fd, in, &at, count - done);
 			if (r > 0) {
-				atomic_fetch_add(&c->tcp_tx, (uint64_t)r);
+				single_add64(&c->tcp_tx, (uint64_t)r, conn_sole(c));
 				done += (size_t)r;
 			}
 			break;

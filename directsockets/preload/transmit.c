@@ -66,7 +66,7 @@ static bool again(struct conn *c, int fd)
 		struct msghdr h = {.msg_iov = iov, .msg_iovlen = (size_t)lane_again(&c->tx, iov, 16)};
 		ssize_t r = real.sendmsg(fd, &h, MSG_DONTWAIT | MSG_NOSIGNAL);
 		if (r > 0) {
-			atomic_fetch_add(&c->tcp_tx, (uint64_t)r);
+			single_add64(&c->tcp_tx, (uint64_t)r, conn_sole(c));
 			lane_again_sent(&c->tx, (uint64_t)r);
 		} else if (r < 0 && (errno == EAGAIN || errno == EINTR)) {
 			return false;
@@ -210,7 +210,7 @@ static ssize_t kernel_send(struct conn *c, int fd, struct cursor *cur, int flags
 		h = (struct msghdr){.msg_iov = (struct iovec *)(uintptr_t)cur->iov, .msg_iovlen = (size_t)cur->n};
 	ssize_t r = real.sendmsg(fd, &h, flags | MSG_NOSIGNAL);
 	if (r > 0) {
-		atomic_fetch_add(&c->tcp_tx, (uint64_t)r);
+		single_add64(&c->tcp_tx, (uint64_t)r, conn_sole(c));
 		cursor_skip(cur, (size_t)r);
 	}
 	return r < 0 ? -errno : r;
@@ -398,7 +398,7 @@ bool tx_unread(struct conn *c)
 {
 	// Another thread may be writing; it is refused if that is us. Who died while
 	// writing has left bytes, as far as anybody knows.
-	enum lock_result got = lock_take(&c->tx_lock);
+	enum lock_result got = lock_take(&c->tx_lock, &c->sole);
 	struct lane_tx copy = c->tx;
 	bool unread = got == LOCK_ORPHAN || copy.again.left > 0 || lane_unread(&copy) > 0;
 	if (got != LOCK_REFUSED)

@@ -167,7 +167,7 @@ void zcopy_end(void)
 	int saved = errno;
 	for (int i = 0; z; i++) {
 		struct conn *c = z->c;
-		if (lock_take(&c->tx_lock) == LOCK_REFUSED)
+		if (lock_take(&c->tx_lock, &c->sole) == LOCK_REFUSED)
 			break; // a handler in a call that holds it, and does not sleep
 		bool over = !c->own || zcopy_withdraw(c);
 		if (!over && i == PATIENCE) {

@@ -335,7 +335,7 @@ void leave(char who, bool off)
 void withdraw(char who)
 {
 	struct end *e = who == 'a' ? &a : &b;
-	if (lock_take(&e->c->rx_lock) != LOCK_OK)
+	if (lock_take(&e->c->rx_lock, NULL) != LOCK_OK)
 		fail("no lock");
 	rx_freeze(e->c, e->fd);
 	lock_give(&e->c->rx_lock);

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Theory of Operation
+//
+// Between processes the lock is a robust, error-checking, process-shared mutex, which costs
+// two locked instructions and some sixty more. A connection that only this process
+// has ever held needs none of that: its lock is the number of the thread that has it, taken
+// by one locked instruction, or by none where there is one thread, and given back by a
+// store. Who finds it taken does not sleep until it is told, since nobody holds it for
+// long: it waits a little, and now and then asks whether that thread still lives.
+//
+// A fork by another thread ends that, so the two ways meet:
+//
+//	owner := me           (1)          sole := false           (2)
+//	fence                              fork
+//	sole? it is mine                   take m
+//	owner := 0, take m                 wait until owner is 0
+//
+// (1) and (2) are sequentially consistent, so one of both sees the other. The model is
+// test/memmodel/channel (lock).
+#include "real.h"
+
+#include "lock.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <sys/syscall.h>
+
+#include "clock.h"
+#include "process.h"
+#include "single.h"
+
+static __thread uint32_t tid __attribute__((tls_model("initial-exec")));
+
+// me is this thread. The kernel is asked once for each, and not at all while there is but one.
+static uint32_t me(void)
+{
+	if (single_thread())
+		return process_id();
+	return tid ? tid : (tid = (uint32_t)gettid());
+}
+
+void lock_child(void) { tid = 0; }
+
+void lock_init(struct lock *l)
+{
+	pthread_mutexattr_t a;
+	pthread_mutexattr_init(&a);
+	pthread_mutexattr_settype(&a, PTHREAD_MUTEX_ERRORCHECK);
+	pthread_mutexattr_setrobust(&a, PTHREAD_MUTEX_ROBUST);
+	pthread_mutexattr_setpshared(&a, PTHREAD_PROCESS_SHARED);
+	pthread_mutex_init(&l->m, &a);
+	pthread_mutexattr_destroy(&a);
+	atomic_init(&l->owner, 0);
+	l->by_m = false;
+}
+
+// claim makes thread `to` the owner instead of `from`, 0 for nobody, or says who it is.
+static bool claim(struct lock *l, uint32_t *from, uint32_t to)
+{
+	if (!single_thread())
+		return atomic_compare_exchange_strong(&l->owner, from, to);
+	uint32_t is = atomic_load_explicit(&l->owner, memory_order_relaxed);
+	if (is != *from) {
+		*from = is;
+		return false;
+	}
+	atomic_store_explicit(&l->owner, to, memory_order_relaxed);
+	atomic_signal_fence(memory_order_seq_cst);
+	return true;
+}
+
+static void release(struct lock *l)
+{
+	atomic_signal_fence(memory_order_seq_cst);
+	atomic_store_explicit(&l->owner, 0, memory_order_release);
+}
+
+// gone waits a little for a thread, after n times before. True: it has ended.
+static bool gone(uint32_t thread, unsigned n)
+{
+	enum { PAUSES = 100, YIELDS = 110, ASK = 64 };
+	static const struct timespec nap = {0, 50000};
+	bool is = false;
+	int saved = errno;
+	if (n < PAUSES)
+		clock_pause();
+	else if (n < YIELDS)
+		sched_yield();
+	else if (real.ppoll(NULL, 0, &nap, NULL) == 0 && n % ASK == 0)
+		is = real.syscall(SYS_tkill, (pid_t)thread, 0) < 0 && errno == ESRCH;
+	errno = saved;
+	return is;
+}
+
+// mine: a signal handler asks that has interrupted us, who have it. It must not wait for the mutex:
+// who has that may be waiting for us.
+static bool mine(struct lock *l)
+{
+	uint32_t is = atomic_load_explicit(&l->owner, memory_order_relaxed);
+	return is && is == me();
+}
+
+static enum lock_result by_mutex(struct lock *l, bool wait)
+{
+	if (mine(l))
+		return LOCK_REFUSED;
+	int e = wait ? pthread_mutex_lock(&l->m) : pthread_mutex_trylock(&l->m);
+	enum lock_result r = e ? LOCK_ORPHAN : LOCK_OK;
+	if (e == EOWNERDEAD)
+		pthread_mutex_consistent(&l->m);
+	else if (e)
+		return LOCK_REFUSED;
+	uint32_t is;
+	for (unsigned n = 0; (is = atomic_load(&l->owner)) != 0; n++) {
+		if (!wait) {
+			pthread_mutex_unlock(&l->m);
+			return LOCK_REFUSED;
+		}
+		if (gone(is, n) && atomic_compare_exchange_strong(&l->owner, &is, 0))
+			r = LOCK_ORPHAN;
+	}
+	l->by_m = true;
+	return r;
+}
+
+enum lock_result lock_take(struct lock *l, const _Atomic bool *sole)
+{
+	uint32_t from = 0;
+	for (unsigned n = 0; sole && atomic_load_explicit(sole, memory_order_relaxed); n++) {
+		uint32_t was = from;
+		if (claim(l, &from, me())) {
+			if (atomic_load(sole))
+				return was ? LOCK_ORPHAN : LOCK_OK;
+			release(l);
+			break;
+		}
+		if (from == me())
+			return LOCK_REFUSED;
+		if (from && !gone(from, n))
+			from = 0;
+	}
+	return by_mutex(l, true);
+}
+
+bool lock_try(struct lock *l, const _Atomic bool *sole)
+{
+	if (sole && atomic_load_explicit(sole, memory_order_relaxed)) {
+		uint32_t nobody = 0;
+		if (!claim(l, &nobody, me()))
+			return false;
+		if (atomic_load(sole))
+			return true;
+		release(l);
+	}
+	return by_mutex(l, false) != LOCK_REFUSED;
+}
+
+void lock_give(struct lock *l)
+{
+	if (!l->by_m) {
+		release(l);
+		return;
+	}
+	l->by_m = false;
+	pthread_mutex_unlock(&l->m);
+}

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A lock in family memory. It is robust: when its holder dies, the next one
+// gets it and is told. It is never held across a blocking call, and a signal
+// handler that interrupted the holder is refused instead of waiting for ever.
+//
+// While *sole no other process can have it, and it costs less. That may become
+// false at any time, and becomes true only while nobody can have the lock.
+#ifndef LOCK_H
+#define LOCK_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct lock {
+	pthread_mutex_t m;
+	_Atomic uint32_t owner; // the thread that has it without m, or tries; 0: none
+	bool by_m;              // who has it has m
+};
+enum lock_result { LOCK_OK, LOCK_ORPHAN, LOCK_REFUSED };
+void lock_init(struct lock *l);
+enum lock_result lock_take(struct lock *l, const _Atomic bool *sole); // NULL: it is not
+bool lock_try(struct lock *l, const _Atomic bool *sole);              // an orphan counts as taken
+void lock_give(struct lock *l);
+void lock_child(void); // after fork
+
+#endif
