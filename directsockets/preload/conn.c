@@ -61,9 +61,12 @@ struct conn *conn_new(int fd, enum conn_state state, bool nonblock)
 {
 	if (config.off || fd < 0 || fd >= FILES_MAX || process_borrowed())
 		return NULL;
+	files_begin();
 	struct conn *c = family_conn_new();
-	if (!c)
+	if (!c) {
+		files_end();
 		return NULL;
+	}
 	atomic_init(&c->nonblock, nonblock);
 	if (conn_never != REASON_NONE) {
 		c->reason = conn_never;
@@ -73,6 +76,7 @@ struct conn *conn_new(int fd, enum conn_state state, bool nonblock)
 		lost(fd);
 	atomic_store_explicit(&c->state, state, memory_order_relaxed); // entering it in the table publishes it
 	files_set_conn(fd, c);
+	files_end();
 	return c;
 }
 
@@ -314,8 +318,10 @@ void conn_dup(int from, int to)
 	if (to >= FILES_MAX) {
 		conn_stay(c, from, REASON_FILES);
 	} else {
+		files_begin();
 		atomic_fetch_add(&c->refs, 1);
 		files_set_conn(to, c);
+		files_end();
 	}
 	conn_put(c);
 }
@@ -388,14 +394,17 @@ void conn_close(int fd, bool real_too)
 			real.close(fd);
 		return;
 	}
-	files_clear(fd);
 	int saved = errno;
+	files_begin();
+	files_clear(fd);
 	int copy = c->refs > 1 ? held_here(c) : -1;
 	if (epset_closed(c, fd, copy))
 		conn_stay(c, copy, REASON_NESTED);
 	bool last = atomic_fetch_sub(&c->refs, 1) == 1, left = !last && copy < 0;
-	if (last && conn_engaged(c) && c->users > 1) {
-		// As with a file, the calls that go on are its last users.
+	files_end();
+	if (last && c->sole && conn_engaged(c) && c->users > 1) {
+		// As with a file, the calls that go on are its last users: all in this process,
+		// for the number of the copy means nothing in another.
 		atomic_fetch_add(&c->refs, 1);
 		int kept = files_keep(real.dup(fd));
 		c->kept = kept < 0 ? 0 : kept;

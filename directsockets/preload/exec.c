@@ -49,14 +49,22 @@ static void halt(struct conn *c, int fd, bool first)
 		conn_halt(c, fd, true);
 }
 
-static void expose(struct conn *c, int fd, bool first)
+// expose takes a connection that the new program inherits back to TCP. What cannot go back,
+// as the peer has ended or left its lane before with bytes unread, is reset if nobody can
+// read it any more; else who has it goes on, since most programs inherit what they never use.
+static void expose(struct conn *c, int fd, bool others)
 {
-	(void)first;
 	if (!inherited(c, fd))
 		return;
 	c->exposed = true;
-	if (conn_engaged(c))
-		conn_stay(c, fd, REASON_SHARED);
+	if (conn_engaged(c) && !conn_return(c, fd, REASON_SHARED) && !others)
+		conn_reset(c, fd, REASON_SHARED);
+}
+
+static void expose_beside(struct conn *c, int fd, bool first)
+{
+	(void)first;
+	expose(c, fd, true);
 }
 
 // Which numbers file actions copy: those whose epoch is the present one, which ends
@@ -76,14 +84,14 @@ static void expose_copied(struct conn *c, int fd, bool first)
 static void share(const posix_spawn_file_actions_t *a)
 {
 	process_conns(halt);
-	process_conns(expose);
+	process_conns(expose_beside);
 	if (a)
 		process_conns(expose_copied);
 }
 
 static void survive(struct conn *c, int fd, bool first)
 {
-	expose(c, fd, first);
+	expose(c, fd, conn_shared(c));
 	if (c->engaged && !conn_engaged(c))
 		epset_disengaged(c); // another process of the family may have taken it back: our sets have it still
 	if (conn_common(c)) {

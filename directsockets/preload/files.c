@@ -6,14 +6,79 @@
 #include "real.h"
 
 #include "files.h"
+#include "single.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 
 _Atomic uintptr_t files_table[FILES_MAX];
 static _Atomic int top, ours_top, ours_bottom = FILES_MAX;
+
+static _Atomic uint32_t changing; // threads between files_begin and files_end
+static _Atomic bool forking;
+static __thread unsigned within __attribute__((tls_model("initial-exec")));
+
+// yet_a_while lets others go on, at most for some seconds: who was cancelled in between does not.
+static bool yet_a_while(unsigned n)
+{
+	enum { YIELDS = 20, NAPS = 40000 };
+	static const struct timespec nap = {0, 50000};
+	if (n < YIELDS)
+		sched_yield();
+	else
+		real.ppoll(NULL, 0, &nap, NULL);
+	return n < YIELDS + NAPS;
+}
+
+void files_begin(void)
+{
+	if (within++ > 0 || single_thread())
+		return;
+	int saved = errno;
+	// Either we see who forks, or that thread sees us.
+	atomic_fetch_add(&changing, 1);
+	for (unsigned n = 0; atomic_load(&forking); n++) {
+		atomic_fetch_sub(&changing, 1);
+		bool more = yet_a_while(n);
+		atomic_fetch_add(&changing, 1);
+		if (!more)
+			break;
+	}
+	errno = saved;
+}
+
+void files_end(void)
+{
+	if (--within == 0 && !single_thread())
+		atomic_fetch_sub(&changing, 1);
+}
+
+void files_fork(void)
+{
+	if (within++ > 0 || single_thread())
+		return;
+	int saved = errno;
+	for (unsigned n = 0; atomic_exchange(&forking, true) && yet_a_while(n); n++)
+		;
+	for (unsigned n = 0; atomic_load(&changing) && yet_a_while(n); n++)
+		;
+	errno = saved;
+}
+
+void files_forked(void)
+{
+	if (--within == 0)
+		forking = false;
+}
+
+void files_child(void)
+{
+	changing = 0;
+	forking = false;
+}
 
 static void enter(int fd, uintptr_t v, _Atomic int *end)
 {

@@ -33,6 +33,15 @@ static inline struct epset *files_epset(int fd)
 }
 static inline bool files_ours(int fd) { return (unsigned)fd < FILES_MAX && files_table[fd] == FILE_OURS; }
 
+// The table is copied by fork, what counts descriptors is not. So who changes both does it
+// between files_begin and files_end, and no other thread forks meanwhile: it does between
+// files_fork and files_forked. In a signal handler that has interrupted one of these none waits.
+void files_begin(void);
+void files_end(void);
+void files_fork(void);
+void files_forked(void); // in the child, too, after
+void files_child(void);
+
 void files_set_conn(int fd, struct conn *c);
 void files_set_epset(int fd, struct epset *e);
 void files_clear(int fd);

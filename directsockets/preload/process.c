@@ -4,7 +4,7 @@
 //
 // fork: the child shares the parent's connections through family memory. The
 // references of the child are counted in the parent before it forks, so that a
-// close right after it is not taken for the last. Locks in family memory are
+// close right after it is not taken for the last; no other thread opens or closes one meanwhile. Locks in family memory are
 // process-shared and need nothing; a thread of the parent that holds one gives
 // it back. Private locks are made new in the child, and private state about
 // epoll sets, the listener and offers is the parent's, so the child drops it.
@@ -97,6 +97,7 @@ static void child(void)
 		family_sit(*heir);
 	}
 	lock_child();
+	files_child();
 	buffer_child(cloned);
 	rendezvous_child();
 	epset_child();
@@ -153,6 +154,7 @@ static pid_t forked(pid_t (*next)(void))
 		return next();
 	uint64_t seat = family_seat();
 	heir = &seat;
+	files_fork();
 	process_conns(process_inherit);
 	buffer_fork();
 	pid_t pid = next();
@@ -163,6 +165,7 @@ static pid_t forked(pid_t (*next)(void))
 		process_conns(process_disinherit);
 		family_unseat(seat);
 	}
+	files_forked();
 	heir = NULL;
 	if (pid != 0)
 		buffer_forked(pid > 0);
