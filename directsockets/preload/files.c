@@ -21,7 +21,8 @@ static _Atomic uint32_t changing; // threads between files_begin and files_end
 static _Atomic bool forking;
 static __thread unsigned within __attribute__((tls_model("initial-exec")));
 
-// yet_a_while lets others go on, at most for some seconds: who was cancelled in between does not.
+// yet_a_while lets others go on, at most for some seconds: who was cancelled in between does not,
+// and who forks may be in a handler of pthread_atfork that wants what we hold.
 static bool yet_a_while(unsigned n)
 {
 	enum { YIELDS = 20, NAPS = 40000 };
@@ -38,7 +39,7 @@ void files_begin(void)
 	if (within++ > 0 || single_thread())
 		return;
 	int saved = errno;
-	// Either we see who forks, or that thread sees us.
+	// Either we see who forks, or that thread sees us: test/memmodel/channel (forking).
 	atomic_fetch_add(&changing, 1);
 	for (unsigned n = 0; atomic_load(&forking); n++) {
 		atomic_fetch_sub(&changing, 1);
