@@ -18,14 +18,15 @@ _Atomic uintptr_t files_table[FILES_MAX];
 static _Atomic int top, ours_top, ours_bottom = FILES_MAX;
 
 static _Atomic uint32_t changing; // threads between files_begin and files_end
+static _Atomic uint32_t lost;     // of them, those that never came to the end
 static _Atomic bool forking;
 static __thread unsigned within __attribute__((tls_model("initial-exec")));
 
-// yet_a_while lets others go on, at most for some seconds: who was cancelled in between does not,
-// and who forks may be in a handler of pthread_atfork that wants what we hold.
+// yet_a_while lets others go on, at most for a second or so: who has left by longjmp does not, and
+// who forks may be in a handler of pthread_atfork that wants what we hold.
 static bool yet_a_while(unsigned n)
 {
-	enum { YIELDS = 20, NAPS = 40000 };
+	enum { YIELDS = 20, NAPS = 10000 };
 	static const struct timespec nap = {0, 50000};
 	if (n < YIELDS)
 		sched_yield();
@@ -64,8 +65,12 @@ void files_fork(void)
 	int saved = errno;
 	for (unsigned n = 0; atomic_exchange(&forking, true) && yet_a_while(n); n++)
 		;
-	for (unsigned n = 0; atomic_load(&changing) && yet_a_while(n); n++)
-		;
+	uint32_t now = atomic_load(&changing);
+	if (now < lost)
+		lost = now;
+	for (unsigned n = 0; (now = atomic_load(&changing)) > lost; n++)
+		if (!yet_a_while(n))
+			lost = now;
 	errno = saved;
 }
 
@@ -77,7 +82,7 @@ void files_forked(void)
 
 void files_child(void)
 {
-	changing = 0;
+	changing = lost = 0;
 	forking = false;
 }
 

@@ -89,6 +89,7 @@ static void child(void)
 {
 	bool cloned = !heir; // past us, so that nothing was counted for it before
 	id = (uint32_t)getpid();
+	marks = id * 2654435761u; // others than the parent's, which walks over the same connections
 	*alive = 1;
 	if (cloned) {
 		family_cloned();
