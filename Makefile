@@ -63,7 +63,7 @@ bin/suite: FORCE
 # In one go: it takes seconds, and most sources need most headers. Variables are sorted by
 # alignment, which keeps the small ones together, apart from the tables: each page that a
 # forked child writes to is copied.
-compile = $(CC) -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -Wframe-larger-than=2500 -fdata-sections -fno-plt -fPIC -fvisibility=hidden -pthread $(CFLAGS)
+compile = $(CC) -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -Wframe-larger-than=2500 -fdata-sections -fPIC -fvisibility=hidden -pthread $(CFLAGS)
 
 bin/libextds.so: $(preload) $(wildcard directsockets/preload/*.h)
 	@mkdir -p $(@D)

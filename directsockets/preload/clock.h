@@ -3,7 +3,10 @@
 #define CLOCK_H
 
 #include <stdint.h>
+#include <sys/syscall.h>
 #include <time.h>
+
+#include "real.h"
 
 // clock_ns is monotonic time.
 static inline uint64_t clock_ns(void)
@@ -31,6 +34,13 @@ static inline uint64_t clock_ticks(void)
 #else
 	return clock_ns();
 #endif
+}
+
+// clock_nap sleeps for a moment. No thread is cancelled in it, as in a sleep of the C library.
+static inline void clock_nap(void)
+{
+	static const struct timespec moment = {0, 50000};
+	real.syscall(SYS_nanosleep, &moment, NULL);
 }
 
 static inline void clock_pause(void)

@@ -26,7 +26,7 @@ static inline bool conn_sole(const struct conn *c)
 // conn_put ends a use that conn_get began. errno stays.
 static inline void conn_put(struct conn *c)
 {
-	if (single_drop(&c->users, conn_sole(c)) &&
+	if (single_dec(&c->users, conn_sole(c)) &&
 	    (atomic_load_explicit(&c->state, memory_order_relaxed) == CONN_CLOSED || c->kept))
 		conn_reap(c);
 }
@@ -40,7 +40,7 @@ static inline void conn_stir(struct conn *c)
 }
 
 // conn_more is one use more of one that is in use.
-static inline void conn_more(struct conn *c) { single_add(&c->users, 1, conn_sole(c)); }
+static inline void conn_more(struct conn *c) { single_inc(&c->users, conn_sole(c)); }
 
 // conn_fd is the descriptor to use in a call that began with fd: another thread may
 // have closed that one meanwhile, which does not end the call.
@@ -54,7 +54,7 @@ static inline struct conn *conn_get(int fd)
 		struct conn *c = files_conn(fd);
 		if (!c)
 			return NULL;
-		single_add(&c->users, 1, conn_sole(c));
+		single_inc(&c->users, conn_sole(c));
 		if (files_conn(fd) == c)
 			return c;
 		conn_put(c);

@@ -56,8 +56,11 @@ static void expose(struct conn *c, int fd, bool others)
 {
 	if (!inherited(c, fd))
 		return;
+	bool tried = c->exposed; // it could not, or is on its way: it is not waited for each time
 	c->exposed = true;
-	if (conn_engaged(c) && !conn_return(c, fd, REASON_SHARED) && !others)
+	if (!conn_engaged(c) || (tried && others))
+		return;
+	if (!conn_return(c, fd, REASON_SHARED) && !others)
 		conn_reset(c, fd, REASON_SHARED);
 }
 

@@ -5,6 +5,7 @@
 // they were and select() keeps its 1024. The hooks for close, close_range, closefrom and dup2 treat them as not there.
 #include "real.h"
 
+#include "clock.h"
 #include "files.h"
 #include "single.h"
 
@@ -27,11 +28,10 @@ static __thread unsigned within __attribute__((tls_model("initial-exec")));
 static bool yet_a_while(unsigned n)
 {
 	enum { YIELDS = 20, NAPS = 10000 };
-	static const struct timespec nap = {0, 50000};
 	if (n < YIELDS)
 		sched_yield();
 	else
-		real.ppoll(NULL, 0, &nap, NULL);
+		clock_nap();
 	return n < YIELDS + NAPS;
 }
 

@@ -80,14 +80,15 @@ static void release(struct lock *l)
 static bool gone(uint32_t thread, unsigned n)
 {
 	enum { PAUSES = 100, YIELDS = 110, ASK = 64 };
-	static const struct timespec nap = {0, 50000};
 	bool is = false;
 	int saved = errno;
 	if (n < PAUSES)
 		clock_pause();
 	else if (n < YIELDS)
 		sched_yield();
-	else if (real.ppoll(NULL, 0, &nap, NULL) == 0 && n % ASK == 0)
+	else
+		clock_nap();
+	if (n >= YIELDS && n % ASK == 0)
 		is = real.syscall(SYS_tkill, (pid_t)thread, 0) < 0 && errno == ESRCH;
 	errno = saved;
 	return is;
@@ -126,12 +127,13 @@ static enum lock_result by_mutex(struct lock *l, bool wait)
 
 enum lock_result lock_take(struct lock *l, const _Atomic bool *sole)
 {
-	uint32_t from = 0;
+	uint32_t from = 0; // the owner to follow: nobody, or who has ended
+	bool orphan = false;
 	for (unsigned n = 0; sole && atomic_load_explicit(sole, memory_order_relaxed); n++) {
-		uint32_t was = from;
 		if (claim(l, &from, me())) {
+			orphan = from != 0;
 			if (atomic_load(sole))
-				return was ? LOCK_ORPHAN : LOCK_OK;
+				return orphan ? LOCK_ORPHAN : LOCK_OK;
 			release(l);
 			break;
 		}
@@ -140,7 +142,8 @@ enum lock_result lock_take(struct lock *l, const _Atomic bool *sole)
 		if (from && !gone(from, n))
 			from = 0;
 	}
-	return by_mutex(l, true);
+	enum lock_result r = by_mutex(l, true);
+	return r == LOCK_OK && orphan ? LOCK_ORPHAN : r;
 }
 
 bool lock_try(struct lock *l, const _Atomic bool *sole)

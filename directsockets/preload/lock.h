@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A lock in family memory. It is robust: when its holder dies, the next one
-// gets it and is told. It is never held across a blocking call, and a signal
+// The lock of a connection, in family memory, or of an epoll set, which is a process' own.
+// The former is robust: when its holder dies, the next one gets it and is told. It is never held across a blocking call, and a signal
 // handler that interrupted the holder is refused instead of waiting for ever.
 //
 // While *sole no other process can have it, and it costs less. That may become

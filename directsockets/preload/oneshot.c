@@ -57,7 +57,7 @@
 bool oneshot_enter(struct epset *e)
 {
 	for (;;) {
-		single_add(&e->inside, 1, single_thread());
+		single_inc(&e->inside, single_thread());
 		if (!atomic_load(&e->shut))
 			return true;
 		atomic_fetch_sub(&e->inside, 1);
@@ -67,7 +67,7 @@ bool oneshot_enter(struct epset *e)
 	}
 }
 
-void oneshot_leave(struct epset *e) { single_drop(&e->inside, single_thread()); }
+void oneshot_leave(struct epset *e) { single_dec(&e->inside, single_thread()); }
 
 bool oneshot_held(struct epset *e)
 {

@@ -4,10 +4,11 @@
 //
 // fork: the child shares the parent's connections through family memory. The
 // references of the child are counted in the parent before it forks, so that a
-// close right after it is not taken for the last; no other thread opens or closes one meanwhile. Locks in family memory are
-// process-shared and need nothing; a thread of the parent that holds one gives
-// it back. Private locks are made new in the child, and private state about
-// epoll sets, the listener and offers is the parent's, so the child drops it.
+// close right after it is not taken for the last; no other thread opens or closes
+// one meanwhile (files.c). Locks in family memory need nothing; a thread of the
+// parent that holds one gives it back. Private locks are made new in the child, and
+// private state about epoll sets, the listener and offers is the parent's, so the
+// child drops it.
 // vfork: the child has the memory of its parent, which sleeps meanwhile, and so the
 // parent's tables. If nothing is in those, and no other thread can put something there, what
 // it does before exec finds no connection; where state is kept, process_borrowed says that
@@ -91,14 +92,14 @@ static void child(void)
 	id = (uint32_t)getpid();
 	marks = id * 2654435761u; // others than the parent's, which walks over the same connections
 	*alive = 1;
+	lock_child();
+	files_child();
 	if (cloned) {
 		family_cloned();
 		process_conns(process_inherit);
 	} else {
 		family_sit(*heir);
 	}
-	lock_child();
-	files_child();
 	buffer_child(cloned);
 	rendezvous_child();
 	epset_child();

@@ -22,17 +22,17 @@
 
 static inline bool single_thread(void) { return __libc_single_threaded; }
 
-static inline void single_add(_Atomic uint32_t *p, uint32_t n, bool sole)
+static inline void single_inc(_Atomic uint32_t *p, bool sole)
 {
 #ifdef __x86_64__
 	if (sole) {
-		__asm__ volatile("addl %1, %0" : "+m"(*(uint32_t *)(uintptr_t)p) : "ir"(n) : "cc", "memory");
+		__asm__ volatile("addl $1, %0" : "+m"(*(uint32_t *)(uintptr_t)p) : : "cc", "memory");
 		return;
 	}
 #else
 	(void)sole;
 #endif
-	atomic_fetch_add(p, n);
+	atomic_fetch_add(p, 1);
 }
 
 static inline void single_add64(_Atomic uint64_t *p, uint64_t n, bool sole)
@@ -48,8 +48,8 @@ static inline void single_add64(_Atomic uint64_t *p, uint64_t n, bool sole)
 	atomic_fetch_add(p, n);
 }
 
-// single_drop takes one off. True: nothing is left.
-static inline bool single_drop(_Atomic uint32_t *p, bool sole)
+// single_dec takes one off. True: nothing is left.
+static inline bool single_dec(_Atomic uint32_t *p, bool sole)
 {
 #ifdef __x86_64__
 	if (sole) {

@@ -4,6 +4,7 @@
 //	locked orphan    who has it ends: a thread, and a process
 //	locked refused   a signal handler that interrupted who has it asks for it
 //	locked waits     a forked child waits for a thread of its parent
+//	locked lost      a thread has left a change of the table (files.c) without its end: forks wait but once
 //
 // Exit status: 0 all is well, 1 not (said on stderr).
 #include <pthread.h>
@@ -16,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../../../directsockets/preload/files.h"
 #include "../../../directsockets/preload/lock.h"
 #include "../../../directsockets/preload/process.h"
 
@@ -288,10 +290,30 @@ static void waits(void)
 	CHECK(read(p[0], &ok, 1) == 1 && ok == '+');
 }
 
+static void *leaver(void *unused)
+{
+	files_begin();
+	return unused;
+}
+
+static void lost(void)
+{
+	enum { FORKS = 1000 }; // at a second each they would not end in time
+	pthread_t t;
+	CHECK(pthread_create(&t, NULL, leaver, NULL) == 0);
+	pthread_join(t, NULL);
+	for (int i = 0; i < FORKS; i++) {
+		files_fork();
+		files_forked();
+		files_begin(); // who changes it does not wait
+		files_end();
+	}
+}
+
 int main(int argc, char **argv)
 {
 	static const struct { const char *name; void (*run)(void); } parts[] = {
-		{"contend", contend}, {"orphan", orphan}, {"refused", refused}, {"waits", waits},
+		{"contend", contend}, {"orphan", orphan}, {"refused", refused}, {"waits", waits}, {"lost", lost},
 	};
 	for (unsigned i = 0; argc == 2 && i < sizeof parts / sizeof *parts; i++) {
 		if (strcmp(argv[1], parts[i].name) == 0) {
@@ -300,6 +322,6 @@ int main(int argc, char **argv)
 			return 0;
 		}
 	}
-	fprintf(stderr, "usage: locked contend|orphan|refused|waits\n");
+	fprintf(stderr, "usage: locked contend|orphan|refused|waits|lost\n");
 	return 1;
 }

@@ -1,8 +1,9 @@
 // Package channel holds the models of the protocols by which two processes share memory: sleeping and waking, slots and
 // credit, deferred deregistration, and the account of doorbells; and, for directsockets, how a connection leaves TCP without
 // stranding a sleeper (engage), how a direction moves to its lane and back, ends or dies (stream), what the threads of one
-// side owe each other (threads), how one that sleeps learns that another wants room (room) or has taken the ring (beside), and how one goroutine of a Go
-// program waits for many calls (watcher), how the lock of a connection becomes one between processes (lock), and how a fork copies what it has counted (forking). They are tests; there is nothing to import.
+// side owe each other (threads), how one that sleeps learns that another wants room (room) or has taken the ring (beside), how one goroutine of a Go
+// program waits for many calls (watcher), how the lock of a connection becomes one between processes (lock), and how a fork
+// copies what it has counted (forking). They are tests; there is nothing to import.
 //
 // Each model is the protocol as it must be written, statement by statement, on memory that reorders as x86 (TSO) or
 // arm64 (Weak) does. The tests show that it holds there, and that it breaks when any of its rules is taken away. The
