@@ -178,11 +178,14 @@ struct channel *perch_event(struct perch *p, const struct epoll_event *ev)
 
 void perch_harvest(struct perch *p)
 {
-	struct epoll_event got[16];
+	enum { MOST = 16 };
+	struct epoll_event got[MOST];
 	int n, saved = errno;
-	while ((n = real.epoll_pwait(p->epfd, got, 16, 0, NULL)) > 0)
+	do {
+		n = real.epoll_pwait(p->epfd, got, MOST, 0, NULL);
 		for (int i = 0; i < n; i++)
 			perch_event(p, &got[i]);
+	} while (n == MOST);
 	errno = saved;
 }
 
