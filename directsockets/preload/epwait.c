@@ -36,6 +36,7 @@
 static int scan(struct epset *e, struct epoll_event *evs, int max)
 {
 	int n = 0;
+	uint64_t now = 0;
 	struct conn *before = NULL;
 	marks_gather(e);
 	unsigned count = (unsigned)e->nhot, first = count ? e->start % count : 0;
@@ -51,7 +52,8 @@ static int scan(struct epset *e, struct epoll_event *evs, int max)
 		evs[n].events = r;
 		evs[n++].data = m->data;
 		if (m->c) {
-			stream_asked(m->c, e->asked);
+			if (r & EPOLLIN)
+				stream_told(m->c, now = now ? now : clock_ticks());
 			if (before) // the program reads in this order
 				atomic_store_explicit(&before->ahead, lane_next(&m->c->rx), memory_order_relaxed);
 			before = e->last = m->c;
@@ -242,15 +244,10 @@ static int ask(struct epset *e, int epfd, struct epoll_event *evs, int max, int6
 	struct perch *p = e->perch; // goes only with the set
 	if (e->poor && (timeout < 0 || timeout > POOR_NS))
 		timeout = POOR_NS;
-	uint32_t joins = e->joins;
 	int n = p ? native(p->epfd, got, 16, timeout, mask) : take(e, epfd, evs, max, timeout, mask);
-	uint64_t asked = p && n < 16 && !e->poor ? clock_ticks() : 0;
-	bool fresh = !asked || asked - e->asked < ASK_TICKS / 4;
-	if (n < 0 || (n == 0 && !e->poor && fresh) || !epset_lock(e))
+	if (n < 0 || (n == 0 && !e->poor) || !epset_lock(e))
 		return n;
 	bool kernel = p && handle(e, got, n, dozing);
-	if (asked && e->joins == joins)
-		e->asked = asked;
 	for (int i = 0; i < e->nours && e->poor; i++) {
 		if (e->ours[i]->c)
 			atomic_store(&e->ours[i]->c->rx_hint, 1);

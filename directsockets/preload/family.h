@@ -197,7 +197,7 @@ struct conn {
 	_Atomic bool stirred;
 
 	_Atomic(const void *) ahead; // the slot of the connection that is read next, most likely; maybe long gone
-	_Atomic uint64_t asked; // clock_ticks when the kernel was last asked about an end
+	_Atomic uint64_t asked; // clock_ticks when the kernel was last asked about an end, or need be as if it was (stream_told)
 };
 
 // family_init makes the memory of this process; false if it cannot. It costs

@@ -374,7 +374,6 @@ HINT bool member_own(struct epset *e, struct member *m, bool from_kernel)
 	m->edge = !from_kernel;
 	e->news += !from_kernel;
 	e->joins++;
-	e->asked = 0; // not of this one
 	if (from_kernel)
 		real.epoll_ctl(e->epfd, EPOLL_CTL_DEL, m->fd, NULL);
 	rouse(e);

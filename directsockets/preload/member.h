@@ -83,7 +83,6 @@ struct epset {
 
 	unsigned start; // where to begin the next scan
 	_Atomic uint64_t kernel_ns; // when the kernel was asked last
-	_Atomic uint64_t asked;     // clock_ticks when the perch had told all there was of all members
 	struct spin spin;
 	struct crowd crowd;
 	struct conn *last; // which of ours was reported last

@@ -127,6 +127,8 @@ static int look(struct pollset *p, bool ask)
 			r |= POLLWRNORM;
 		p->fds[i].revents = (short)(r & ((unsigned short)p->fds[i].events | POLLERR | POLLHUP));
 		ready += p->fds[i].revents != 0;
+		if (r & EPOLLIN)
+			stream_told(c, clock_ticks());
 	}
 	return ready;
 }

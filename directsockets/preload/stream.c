@@ -211,7 +211,8 @@ HINT void stream_heed(struct conn *c, int fd)
 
 bool stream_asks(struct conn *c)
 {
-	return clock_ticks() - atomic_load_explicit(&c->asked, memory_order_relaxed) > ASK_TICKS;
+	uint64_t since = clock_ticks() - atomic_load_explicit(&c->asked, memory_order_relaxed);
+	return since > ASK_TICKS && since < -(uint64_t)TOLD_TICKS; // or it lies ahead, no further than that
 }
 
 void stream_asked(struct conn *c, uint64_t ticks)
@@ -219,6 +220,8 @@ void stream_asked(struct conn *c, uint64_t ticks)
 	if ((int64_t)(ticks - atomic_load_explicit(&c->asked, memory_order_relaxed)) > 0)
 		atomic_store_explicit(&c->asked, ticks, memory_order_relaxed);
 }
+
+void stream_told(struct conn *c, uint64_t ticks) { stream_asked(c, ticks + TOLD_TICKS); }
 
 void stream_probe(struct conn *c, int fd)
 {

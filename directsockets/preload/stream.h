@@ -38,6 +38,10 @@ bool stream_asks(struct conn *c);
 // stream_asked: at clock_ticks the kernel knew of no end that rx_hint does not say.
 void stream_asked(struct conn *c, uint64_t ticks);
 
+// stream_told: a poll or an epoll set told the program of bytes at clock_ticks. The next one will
+// tell of an end as well, so who reads until there is nothing need not ask for one each time.
+void stream_told(struct conn *c, uint64_t ticks);
+
 // stream_room is a hint, likewise, for the writing side: a write takes something.
 bool stream_room(struct conn *c);
 
