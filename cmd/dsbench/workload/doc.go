@@ -34,8 +34,8 @@
 //	nginx             wrk, 50 connections, by size of the file; nginx-one: one
 //	nginx-connect     ab, a connection for each request
 //	memcached         memcaslap, 50 connections
-//	pgbench           PostgreSQL, reads only
-//	postgres-copy     PostgreSQL, a table of a GB to the client
+//	pgbench           PostgreSQL, reads only, eight clients; pgbench-one: one
+//	postgres-copy     PostgreSQL, a table of a GB to a client that throws it away
 //	mpi-…             Open MPI, latency, bandwidth and rate of messages of two ranks
 //	paced-…           CPU time of a request each 30 µs, 150 µs or ms, where spinning is paid for
 //	quota-…           in a cgroup of one CPU: speed, and how often it uses that up

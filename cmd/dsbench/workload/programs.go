@@ -54,7 +54,9 @@ func (p Plan) programTests() []test {
 		{name: "memcached", unit: rate, what: "memcaslap, 50 connections, one thread on each side", target: report.AtLeast(report.Ratio, 5),
 			packages: []string{"memcached", "libmemcached-tools"}, upgrades: true, abroad: true, counted: true, stores: true, run: memcached},
 		{name: "pgbench", unit: rate, what: "PostgreSQL, pgbench -S, 8 clients", target: report.AtLeast(report.Ratio, 1.3),
-			packages: pg, upgrades: true, abroad: true, counted: true, longer: 5, prepare: cluster(false), run: pgbench},
+			packages: pg, upgrades: true, abroad: true, counted: true, longer: 5, prepare: cluster(false), run: pgbench(8)},
+		{name: "pgbench-one", unit: rate, what: "PostgreSQL, pgbench -S, one client", target: report.AtLeast(report.Ratio, 1.3),
+			packages: pg, upgrades: true, counted: true, longer: 5, prepare: cluster(false), run: pgbench(1)},
 		{name: "postgres-copy", unit: report.BytesPerSecond, what: "PostgreSQL, COPY of a GB in rows of a KB out to psql", target: report.AtLeast(report.Ratio, 1.3),
 			packages: pg, upgrades: true, abroad: true, prepare: cluster(true), run: copyOut},
 	}
