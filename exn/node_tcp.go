@@ -66,18 +66,15 @@ func (c *TCPConn) readTo(w io.Writer) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	switch failed.(type) {
-	case nil:
+	if failed == nil {
 		c.ep.ModerateRecvBuf(got.Count)
 		return got.Count, nil
-	case *tcpip.ErrClosedForReceive:
-		return 0, io.EOF
 	}
 	return 0, c.failure("read", failed)
 }
 
 // failure returns the error of a call on a connection. A Close meanwhile is the
-// reason for any error of the endpoint.
+// reason for any error of the endpoint, and for what looks like the end of the stream.
 func (c *TCPConn) failure(call string, err tcpip.Error) error {
 	select {
 	case <-c.closed:
@@ -85,8 +82,11 @@ func (c *TCPConn) failure(call string, err tcpip.Error) error {
 	case <-c.node:
 		return net.ErrClosed
 	default:
-		return callError(call, err)
 	}
+	if _, end := err.(*tcpip.ErrClosedForReceive); end {
+		return io.EOF
+	}
+	return callError(call, err)
 }
 
 // Write implements net.Conn.

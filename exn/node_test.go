@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"golang.org/x/net/nettest"
+	"gvisor.dev/gvisor/pkg/tcpip"
 
 	"exnet/fabric"
 	"exnet/fabric/emu"
@@ -187,6 +188,29 @@ func TestNodeErrors(t *testing.T) {
 				t.Errorf("got %v (%#v), want %v of %s", err, err, c.want, c.op)
 			}
 		})
+	}
+}
+
+// closedAmid closes a connection when that is about to ask its endpoint for bytes.
+type closedAmid struct {
+	tcpip.Endpoint
+	c *TCPConn
+}
+
+func (e closedAmid) Read(w io.Writer, o tcpip.ReadOptions) (tcpip.ReadResult, tcpip.Error) {
+	e.c.Close()
+	return e.Endpoint.Read(w, o)
+}
+
+// A close just when a read looks is no end of the stream.
+func TestNodeClosedAmidRead(t *testing.T) {
+	t.Parallel()
+	a, b := pair(t, backends["emu"](t), NodeConfig{})
+	client, _ := connect(t, a, b, "tcp", "10.0.0.2")
+	c := client.(*TCPConn)
+	c.ep = closedAmid{c.ep, c}
+	if n, err := c.Read(make([]byte, 1)); n != 0 || !errors.Is(err, net.ErrClosed) {
+		t.Errorf("read %d bytes, %v, want %v", n, err, net.ErrClosed)
 	}
 }
 
