@@ -40,6 +40,8 @@ func TestManyChildrenHaveLanes(t *testing.T) {
 	for _, s := range client.sockets() {
 		if s.State == status.Lane {
 			lanes++
+		} else {
+			t.Logf("no lane: %+v", s)
 		}
 	}
 	if lanes != connections {
