@@ -25,8 +25,8 @@ static inline time_t clock_wall(void)
 }
 
 // clock_ticks is cheap and roughly steady: the cycle counter where there is one. In
-// ASK_TICKS pass some 50 us; with that period a quiet peer is looked after. After TOLD_TICKS
-// more who was told by poll or epoll looks after it himself.
+// ASK_TICKS pass some 50 us; with that period a quiet peer is looked after. Of whom
+// poll or epoll told bytes, not before TOLD_TICKS more (stream_told).
 #define ASK_TICKS (1u << 17)
 #define TOLD_TICKS (1u << 20)
 static inline uint64_t clock_ticks(void)

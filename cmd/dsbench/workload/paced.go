@@ -38,13 +38,9 @@ const (
 	beginning = 400 * time.Millisecond // until both programs move messages
 )
 
-// paced is a request each gap, by the program pump, whose client sleeps in between; or without a gap
-// one after the other.
+// paced is a request each gap, by the program pump, whose client sleeps in between.
 func (p Plan) paced(gap time.Duration) func(context.Context, *arena, int) (outcome, error) {
-	rate := 0.0
-	if gap > 0 {
-		rate = float64(time.Second) / float64(gap)
-	}
+	rate := float64(time.Second) / float64(gap)
 	return func(ctx context.Context, a *arena, _ int) (o outcome, err error) {
 		a.clientCPUs, a.serverCPUs = p.firstCPU(), p.secondCPU()
 		port := freePort()

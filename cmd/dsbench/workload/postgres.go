@@ -124,7 +124,7 @@ func copyOut(ctx context.Context, a *arena, _ int) (o outcome, err error) {
 	if err != nil {
 		return o, err
 	}
-	// No pipe to another program: that would be half of all CPU time.
+	// No pipe to another program: that would be two fifths of all CPU time.
 	text, err := a.run(ctx, a.pgClient(port, "psql", "-c", `\timing on`, "-c", `\copy big to '/dev/null'`)...)
 	if err != nil {
 		return o, err
