@@ -462,6 +462,11 @@ bool conn_stay(struct conn *c, int fd, enum reason why)
 	return true;
 }
 
+bool conn_try_stay(struct conn *c, int fd, enum reason why)
+{
+	return conn_engaged(c) ? conn_return(c, fd, why) : conn_stay(c, fd, why);
+}
+
 void conn_quit(struct conn *c, int fd, enum reason why)
 {
 	if (conn_stay(c, fd, why) && c->users == 1)

@@ -118,6 +118,9 @@ void conn_close(int fd, bool real_too);
 // up to 1 s. For whoever takes the descriptor away from us (exec, stdio, passing).
 bool conn_stay(struct conn *c, int fd, enum reason why);
 
+// conn_try_stay is conn_stay that leaves a connection on its lane rather than reset it.
+bool conn_try_stay(struct conn *c, int fd, enum reason why);
+
 // conn_quit is conn_stay, after which the lane's memory is not needed either, unless
 // somebody is inside a call on the connection. The caller counts as a user.
 void conn_quit(struct conn *c, int fd, enum reason why);

@@ -136,6 +136,7 @@ struct conn {
 	_Atomic bool engaged;   // it has been; every process that holds it has the mapping
 	_Atomic bool unlaned;   // an option was set that lanes do not do
 	_Atomic bool inq;       // TCP_INQ: recvmsg says what is left to read
+	_Atomic bool stamps;    // SO_TIMESTAMP: recvmsg says when it came
 	_Atomic bool exposed;   // a program without our tables may hold it
 	_Atomic bool dead;      // reset: error, then end of stream
 	_Atomic bool told;      // the program has had the error of a reset

@@ -80,6 +80,13 @@ EXPORT int listen(int fd, int backlog)
 	return r;
 }
 
+static bool is_set(int fd, int option)
+{
+	int v = 0;
+	socklen_t n = sizeof v;
+	return real.getsockopt(fd, SOL_SOCKET, option, &v, &n) == 0 && v;
+}
+
 // adopted tracks a listener that this program was given: by a service manager, or by
 // the program that it was before exec. One of many threads does it.
 static struct conn *adopted(int listener)
@@ -89,8 +96,9 @@ static struct conn *adopted(int listener)
 	socklen_t n = sizeof protocol;
 	if (real.getsockopt(listener, SOL_SOCKET, SO_PROTOCOL, &protocol, &n) == 0 && protocol == IPPROTO_TCP &&
 	    pthread_mutex_trylock(&one) == 0) {
-		if (!files_conn(listener))
-			conn_new(listener, CONN_LISTENER, false);
+		struct conn *l = files_conn(listener) ? NULL : conn_new(listener, CONN_LISTENER, false);
+		if (l)
+			l->stamps = is_set(listener, SO_TIMESTAMP) || is_set(listener, SO_TIMESTAMPNS);
 		pthread_mutex_unlock(&one);
 	}
 	errno = saved;
@@ -109,6 +117,8 @@ static int accepted(int listener, int fd, bool nonblock)
 			c->reason = REASON_OPTION;
 		if (c && l->inq)
 			c->inq = true;
+		if (c && l->stamps)
+			c->stamps = true;
 		if (!l->port) { // once for each listener
 			struct sockaddr_storage own;
 			socklen_t n = sizeof own;

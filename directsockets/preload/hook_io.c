@@ -162,6 +162,16 @@ static void tell_left(struct conn *c, int fd, struct msghdr *h)
 	h->msg_controllen = room < sizeof m.head ? 0 : room < CMSG_SPACE(sizeof m.left) ? room : CMSG_SPACE(sizeof m.left);
 }
 
+// stamped takes a connection back to TCP if here is room for the times at which bytes came, which
+// only the kernel has. Where that cannot be done, no more are told.
+static void stamped(struct conn *c, int fd, const struct msghdr *h)
+{
+	int saved = errno;
+	if (h->msg_control && h->msg_controllen)
+		c->stamps = conn_try_stay(c, fd, REASON_OPTION);
+	errno = saved;
+}
+
 EXPORT ssize_t recvmsg(int fd, struct msghdr *h, int flags)
 {
 	HOOK();
@@ -173,10 +183,12 @@ EXPORT ssize_t recvmsg(int fd, struct msghdr *h, int flags)
 		errno = EMSGSIZE;
 		return done(c, -1);
 	}
+	if (c->stamps)
+		stamped(c, fd, h);
 	if (lane_recv(c, fd, h->msg_iov, (int)h->msg_iovlen, flags, &r)) {
 		if (r >= 0) {
 			h->msg_namelen = 0;
-			h->msg_flags = 0;
+			h->msg_flags = c->stamps && r > 0 ? MSG_CTRUNC : 0;
 			if (c->inq)
 				tell_left(c, fd, h);
 			else
@@ -231,6 +243,8 @@ EXPORT int recvmmsg(int fd, struct mmsghdr *v, unsigned n, int flags, struct tim
 	struct conn *c = conn_get(fd);
 	if (!c)
 		return real.recvmmsg(fd, v, n, flags, timeout);
+	if (c->stamps && n > 0)
+		stamped(c, fd, &v[0].msg_hdr);
 	bool legal = !timeout || (timeout->tv_sec >= 0 && timeout->tv_nsec >= 0 && timeout->tv_nsec < 1000000000);
 	if (legal && conn_enter(c, fd))
 		return (int)done(c, lane_recvmmsg(c, fd, v, n, flags, timeout));

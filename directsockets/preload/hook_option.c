@@ -31,11 +31,7 @@ static bool unlaned(int level, int option)
 	switch (level) {
 	case SOL_SOCKET:
 		switch (option) {
-		case SO_TIMESTAMP:
-		case SO_TIMESTAMPNS:
 		case SO_TIMESTAMPING:
-		case TIMESTAMP_NEW:
-		case TIMESTAMPNS_NEW:
 		case TIMESTAMPING_NEW:
 		case SO_MAX_PACING_RATE:
 		case TXTIME:
@@ -78,9 +74,14 @@ static bool unlaned(int level, int option)
 static bool to_kernel(struct conn *c, int fd)
 {
 	c->unlaned = true; // those that a listener accepts inherit the option
-	if (!conn_engaged(c))
-		return conn_stay(c, fd, REASON_OPTION);
-	return conn_return(c, fd, REASON_OPTION);
+	return conn_try_stay(c, fd, REASON_OPTION);
+}
+
+// stamps: they ask for the time at which bytes came. Nothing changes for who only reads
+// (iperf 2); recvmsg goes to the kernel for it.
+static bool stamps(int level, int option)
+{
+	return level == SOL_SOCKET && (option == SO_TIMESTAMP || option == SO_TIMESTAMPNS || option == TIMESTAMP_NEW || option == TIMESTAMPNS_NEW);
 }
 
 EXPORT int setsockopt(int fd, int level, int option, const void *value, socklen_t n)
@@ -98,6 +99,8 @@ EXPORT int setsockopt(int fd, int level, int option, const void *value, socklen_
 	int saved = errno;
 	if (r == 0 && inq)
 		c->inq = *(const int *)value != 0;
+	if (r == 0 && stamps(level, option))
+		c->stamps = *(const int *)value != 0;
 	if (r == 0 && level == SOL_SOCKET && c->named) // who is named later has all read then
 		conn_options(c, fd, option);
 	conn_put(c);

@@ -53,3 +53,24 @@ func TestIperf3(t *testing.T) {
 		return out.String()
 	}})
 }
+
+// iperf 2, whose server asks for SO_TIMESTAMP and never for the times.
+func TestIperf2(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
+	root := debroot.Need(t, "iperf")
+	compare(t, scenario{root: root, lanes: true, play: func(s *stage) string {
+		port := freePort()
+		s.serve(port, "iperf", "-s", "-p", strconv.Itoa(port))
+		for _, how := range [][]string{{}, {"-R"}, {"--full-duplex"}, {"-P", "4"}, {"-l", "1000"}} {
+			args := append([]string{"-c", "127.0.0.1", "-p", strconv.Itoa(port), "-t", "1", "-y", "C"}, how...)
+			text := strings.TrimSpace(string(s.run(nil, "iperf", args...)))
+			last := strings.Split(text[strings.LastIndexByte(text, '\n')+1:], ",")
+			if rate, err := strconv.ParseFloat(last[len(last)-1], 64); err != nil || rate < 1e6 {
+				s.Errorf("iperf %v: %v\n%s", how, err, text)
+			}
+		}
+		return ""
+	}})
+}

@@ -13,6 +13,7 @@
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 static const struct word message_flags[] = {
@@ -218,6 +219,16 @@ static void c_read(struct call *c) // read|recv|recvfrom H N [FLAGS]
 	free(p);
 }
 
+static bool is_time(const struct cmsghdr *m) { return m->cmsg_level == SOL_SOCKET && (m->cmsg_type == SCM_TIMESTAMP || m->cmsg_type == SCM_TIMESTAMPNS); }
+
+// age is how long ago it was, in units of 10 s: 0.
+static int age(const struct cmsghdr *m)
+{
+	struct timeval when; // or struct timespec, whose first half is the same
+	memcpy(&when, CMSG_DATA(m), sizeof when);
+	return (int)((time(NULL) - when.tv_sec) / 10);
+}
+
 static void c_readv(struct call *c) // readv|recvmsg|recvmmsg H N,N,... [FLAGS [SPACE]], for control messages
 {
 	struct iovec v[PARTS];
@@ -244,7 +255,8 @@ static void c_readv(struct call *c) // readv|recvmsg|recvmmsg H N,N,... [FLAGS [
 			say(c, " namelen=%u controllen=%zu flags=", m.msg_hdr.msg_namelen, m.msg_hdr.msg_controllen);
 			say_mask(c, m.msg_hdr.msg_flags & ~MSG_CMSG_CLOEXEC, message_flags);
 			if (m.msg_hdr.msg_controllen > 0)
-				say(c, " cmsg=%zu,%d,%d,%d", control.head.cmsg_len, control.head.cmsg_level, control.head.cmsg_type, control.left);
+				say(c, " cmsg=%zu,%d,%d,%d", control.head.cmsg_len, control.head.cmsg_level, control.head.cmsg_type,
+				    is_time(&control.head) ? age(&control.head) : control.left);
 		}
 	}
 	say_bytes(c, buffer, r);

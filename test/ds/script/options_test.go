@@ -17,7 +17,7 @@ import (
 // Options that lanes do not do, with a value: they keep a connection on TCP. The
 // names are those of ccode/sockets.c.
 var unlaned = map[string]string{
-	"timestamp": "1", "timestampns": "1", "timestamping": "24", "pacing": "100000000",
+	"timestamping": "24", "pacing": "100000000",
 	"filter": "1", "peekoff": "0", "ulp": "tls", "fastopenconnect": "1",
 	"recverr": "1", "repair": "0",
 }
@@ -26,7 +26,7 @@ var unlaned = map[string]string{
 var laned = map[string]string{
 	"nodelay": "1", "cork": "0", "rcvlowat": "1", "keepalive": "1", "rcvbuf": "100000", "sndbuf": "100000",
 	"linger": "-1", "rcvtimeo": "5000", "sndtimeo": "5000", "priority": "1", "quickack": "1", "usertimeout": "5000",
-	"notsentlowat": "100000", "tos": "16", "inq": "1",
+	"notsentlowat": "100000", "tos": "16", "inq": "1", "timestamp": "1", "timestampns": "1",
 	"zerocopy": "1", "oobinline": "1",
 }
 
@@ -65,6 +65,18 @@ func TestOptionsOnLanes(t *testing.T) {
 	}
 }
 
+// Who asks for the times of what came, and makes room for them, has them from the kernel.
+func TestTimesAreTheKernels(t *testing.T) {
+	library := ds.Library(t)
+	for how, want := range map[string]status.State{"recvmsg d 700 - 0": status.Lane, "recvmsg d 700 -": status.TCP, "recvmmsg d 700 -": status.TCP} {
+		text := "script x\nopen\nb set d timestamp 1\nwarm\na write c 700\nb await d 700\nb " + how + "\n"
+		stage := script.Stage{Player: player(t), Env: ds.Preload(library, ds.Fabric(t))}
+		if s := outcome(t, stage, parse(t, text))[script.B]; s.State != want {
+			t.Errorf("%s: %v, reason %q: want %v", how, s.State, s.Reason, want)
+		}
+	}
+}
+
 // What a listener has, those that it accepts inherit.
 func TestOptionsOfListeners(t *testing.T) {
 	library := ds.Library(t)
@@ -72,7 +84,7 @@ func TestOptionsOfListeners(t *testing.T) {
 		option string
 		state  status.State
 		reason string
-	}{{"peekoff 0", status.TCP, "option"}, {"fastopen 5", status.Lane, "none"}, {"inq 1", status.Lane, "none"}} {
+	}{{"peekoff 0", status.TCP, "option"}, {"fastopen 5", status.Lane, "none"}, {"inq 1", status.Lane, "none"}, {"timestamp 1", status.Lane, "none"}} {
 		text := "script x\nb l=listen 4\nb set l " + v.option + "\na c=socket 4\na connect c 4 $port\nb d=accept l\nwarm\n"
 		stage := script.Stage{Player: player(t), Env: ds.Preload(library, ds.Fabric(t))}
 		if s := outcome(t, stage, parse(t, text))[script.B]; s.State != v.state || s.Reason.String() != v.reason {
