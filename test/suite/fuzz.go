@@ -45,11 +45,7 @@ func (s *suite) fuzz(ctx context.Context) {
 		return
 	}
 	cpus := runtime.NumCPU()
-	left := longFuzz * 2
-	if deadline, limited := ctx.Deadline(); limited {
-		left = time.Until(deadline)
-	}
-	d := share(n, cpus, s.long, left)
+	d := share(n, cpus, s.long, time.Until(s.fuzzUntil))
 	s.heading(fmt.Sprintf("fuzzing %d targets, %v each", n, d))
 
 	var reporting sync.Mutex
@@ -61,6 +57,13 @@ func (s *suite) fuzz(ctx context.Context) {
 				break // all that follow would fail for the same reason
 			}
 			slots <- struct{}{}
+			if time.Now().After(s.fuzzUntil) {
+				reporting.Lock()
+				s.skip("fuzz "+dir+" "+name, "the run had little time left")
+				reporting.Unlock()
+				<-slots
+				continue
+			}
 			running.Go(func() {
 				defer func() { <-slots }()
 				start := time.Now()

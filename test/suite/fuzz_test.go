@@ -60,6 +60,34 @@ func TestFuzzEndsWithTheRun(t *testing.T) {
 	}
 }
 
+func TestFuzzIsLeftOutWhenLate(t *testing.T) {
+	enterModule(t, map[string]string{
+		"x_test.go": "package x\nimport \"testing\"\nfunc FuzzX(f *testing.F) { f.Fuzz(func(*testing.T, byte) {}) }\n",
+	})
+	s, _ := newSuite()
+	s.fuzzUntil = time.Now()
+	s.fuzz(t.Context())
+	if want := map[string][]string{"the run had little time left": {"fuzz ./. FuzzX"}}; !maps.EqualFunc(s.skipped, want, slices.Equal) {
+		t.Errorf("skipped %q, want %q", s.skipped, want)
+	}
+}
+
+func TestSchedule(t *testing.T) {
+	for left, want := range map[time.Duration]schedule{
+		time.Hour:        {seeds: 10 * time.Minute, fuzz: 14 * time.Minute, limit: 25 * time.Minute},
+		14 * time.Minute: {seeds: 9 * time.Minute, fuzz: 12 * time.Minute, limit: 14 * time.Minute},
+		4 * time.Minute:  {seeds: -time.Minute, fuzz: 2 * time.Minute, limit: 4 * time.Minute},
+	} {
+		want.pkg, want.rest = short.pkg, short.rest
+		if got := short.within(left); got != want {
+			t.Errorf("with %v left %+v, want %+v", left, got, want)
+		}
+	}
+	if s := long; s.seeds+s.rest > s.limit || s.fuzz+fuzzEnd > s.limit {
+		t.Errorf("%+v", s)
+	}
+}
+
 func TestFind(t *testing.T) {
 	const body = "(t *testing.T) {}\n"
 	enterModule(t, map[string]string{

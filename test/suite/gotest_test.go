@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { leak.Main(m) }
 // newSuite returns a suite and what it prints.
 func newSuite() (*suite, *strings.Builder) {
 	var out strings.Builder
-	return &suite{report: newReport(&out), mark: newMark()}, &out
+	return &suite{report: newReport(&out), mark: newMark(), fuzzUntil: time.Now().Add(time.Hour)}, &out
 }
 
 // enterModule makes a module of the given files and goes there.

@@ -11,11 +11,11 @@
 // artifacts in bin/artifacts, fuzzing takes minutes, and each benchmark runs once to see
 // that it can.
 //
-// All of it is stopped after a quarter of an hour, with -long after
-// three quarters; tests of many seeds and programs leave out the rest of them before,
-// which is listed. EXN_SUITE_END, the second since 1970 at which all must have ended, as
-// CI sets it, allows more where others use the machine. A test that cannot be short asks
-// testing.Short.
+// It is to take no more than a quarter of an hour, with -long three quarters: on a slow
+// machine tests of many seeds and programs leave out the rest of them, and so do fuzz
+// targets, which is listed. What still runs long after that is stopped, and fails.
+// EXN_SUITE_END, as CI sets it, is the second since 1970 at which all must have ended. A
+// test that cannot be short asks testing.Short.
 //
 // At the end no file of the checkout may have changed and no process may be
 // left. Then follow what was not run and why, what failed, and as the last line
@@ -44,35 +44,46 @@ import (
 	"time"
 )
 
-// The limits of a run, and those of a package in it, which come first so that a
-// test that hangs shows where. CI has an hour for both runs.
-const (
-	shortLimit, shortPackageLimit = 15 * time.Minute, 10 * time.Minute
-	longLimit, longPackageLimit   = 45 * time.Minute, 35 * time.Minute
+// schedule is when parts of a run end, counted from its beginning. Those that can be made
+// shorter come after those that cannot, which so have the time they need, also on a fresh
+// machine that has to build all first.
+type schedule struct {
+	seeds time.Duration // tests of many seeds and programs leave out the rest of them (test/ds.Hurry)
+	fuzz  time.Duration // no fuzz target begins
+	limit time.Duration // all is stopped
+	pkg   time.Duration // a package is stopped, if it took so long itself: earlier, so that a test that hangs shows where
+	rest  time.Duration // what comes after seeds takes
+}
+
+var (
+	short = schedule{seeds: 10 * time.Minute, fuzz: 14 * time.Minute, limit: 25 * time.Minute, pkg: 10 * time.Minute, rest: 5 * time.Minute}
+	long  = schedule{seeds: 35 * time.Minute, fuzz: 42 * time.Minute, limit: 45 * time.Minute, pkg: 35 * time.Minute, rest: 10 * time.Minute}
 )
 
-// On a slow machine, tests of many seeds and programs leave out the rest of them when
-// they have run until so long before the limit (test/ds.Hurry). They come after those that
-// cannot be made shorter, so that these have the time they need.
-const (
-	shortReserve, longReserve = 5 * time.Minute, 10 * time.Minute
-	untilVariable             = "EXN_TESTS_UNTIL"
-)
+// fuzzEnd is how long a target takes that began last.
+const fuzzEnd = 2 * time.Minute
 
-// endVariable has the second, since 1970, at which whoever calls wants the end. Then a
-// machine of which others use half does not fail for the quarter of an hour.
+func (s schedule) within(left time.Duration) schedule {
+	s.limit = min(s.limit, left)
+	s.fuzz = min(s.fuzz, left-fuzzEnd)
+	s.seeds = min(s.seeds, left-s.rest)
+	return s
+}
+
+// The names of what is in the environment: the second, since 1970, at which whoever calls
+// wants the end, and that from which on tests are to leave out the rest.
 const (
-	endVariable = "EXN_SUITE_END"
-	slowLimit   = 25 * time.Minute
+	endVariable   = "EXN_SUITE_END"
+	untilVariable = "EXN_TESTS_UNTIL"
 )
 
 var errTooLong = errors.New("the time is over; what takes long belongs behind testing.Short")
 
 func main() {
 	lintOnly := flag.Bool("lint", false, "only gofmt, go vet and staticcheck")
-	long := flag.Bool("long", false, "long matrices, seeds, soaks and fuzzing")
+	isLong := flag.Bool("long", false, "long matrices, seeds, soaks and fuzzing")
 	flag.Parse()
-	if flag.NArg() > 0 || *lintOnly && *long {
+	if flag.NArg() > 0 || *lintOnly && *isLong {
 		flag.Usage()
 		os.Exit(2)
 	}
@@ -81,19 +92,17 @@ func main() {
 		os.Exit(2)
 	}
 
-	limit, reserve := shortLimit, shortReserve
-	if *long {
-		limit, reserve = longLimit, longReserve
+	times := short
+	if *isLong {
+		times = long
 	}
-	hurry := limit - reserve
 	if end, err := strconv.ParseInt(os.Getenv(endVariable), 10, 64); err == nil {
-		left := time.Until(time.Unix(end, 0))
-		limit = min(max(limit, slowLimit), left)
-		hurry = min(hurry, left-reserve)
+		times = times.within(time.Until(time.Unix(end, 0)))
 	}
+	begun := time.Now()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, errTooLong)
-	run := &suite{report: newReport(os.Stdout), long: *long, mark: newMark(), until: time.Now().Add(hurry)}
+	ctx, cancel := context.WithTimeoutCause(ctx, times.limit, errTooLong)
+	run := &suite{report: newReport(os.Stdout), long: *isLong, mark: newMark(), until: begun.Add(times.seeds), fuzzUntil: begun.Add(times.fuzz)}
 	run.all(ctx, *lintOnly)
 	cancel()
 	stop()
@@ -109,7 +118,8 @@ type suite struct {
 	mark  string // NAME=VALUE in the environment of its processes
 	again int    // how many tests were run a second time
 
-	until time.Time // when tests are to leave out the rest; zero: never
+	until     time.Time // when tests are to leave out the rest; zero: never
+	fuzzUntil time.Time // when no fuzz target begins any more
 }
 
 func (s *suite) all(ctx context.Context, lintOnly bool) {
@@ -204,7 +214,7 @@ func (s *suite) benchmarks(ctx context.Context) {
 // testFlags are those of every go test.
 func (s *suite) testFlags() []string {
 	if !s.long {
-		return []string{"-short", "-timeout=" + shortPackageLimit.String()}
+		return []string{"-short", "-timeout=" + short.pkg.String()}
 	}
 	artifacts, err := filepath.Abs("bin/artifacts")
 	if err == nil {
@@ -213,5 +223,5 @@ func (s *suite) testFlags() []string {
 	if err != nil {
 		s.fail("making a directory for artifacts", err.Error())
 	}
-	return []string{"-count=1", "-shuffle=on", "-timeout=" + longPackageLimit.String(), "-artifacts", "-outputdir=" + artifacts}
+	return []string{"-count=1", "-shuffle=on", "-timeout=" + long.pkg.String(), "-artifacts", "-outputdir=" + artifacts}
 }
