@@ -49,6 +49,19 @@ bool lane_plain(const struct lane_rx *r)
 	return !r->advert.left && status >> 63 == lane_parity(slot, r->slots) && classify(status, &tag, &n) == LOOK_DATA && !is_advert(tag);
 }
 
+HINT bool lane_same(const struct lane_rx *r)
+{
+	enum { MANY = 4 };
+	uint64_t first = atomic_load_explicit((_Atomic uint64_t *)(uintptr_t)&r->slot, memory_order_relaxed), slot = first;
+	while (lane_valid(r, slot)) {
+		uint32_t tag, n;
+		if (classify(status_at(r, slot), &tag, &n) != LOOK_DATA || ++slot == first + MANY)
+			return false;
+	}
+	atomic_thread_fence(memory_order_acquire); // a slot that was read meanwhile may have been posted anew
+	return atomic_load_explicit((_Atomic uint64_t *)(uintptr_t)&r->slot, memory_order_relaxed) == first;
+}
+
 bool lane_news(const struct lane_rx *r, uint64_t *slot, uint64_t *turns)
 {
 	bool news = false;

@@ -17,6 +17,7 @@
 
 #include "nap.h"
 
+#include <errno.h>
 #include <pthread.h>
 
 #include "zcopy.h"
@@ -44,6 +45,13 @@ static void cancelled(void *unused)
 	nap_give_up();
 }
 
+static void end(const struct nap *nap)
+{
+	if (innermost != nap)
+		nap->hold(nap->call, +1);
+	innermost = nap->outer;
+}
+
 int nap_poll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, const sigset_t *mask,
 	     void (*hold)(void *call, int by), void *call)
 {
@@ -53,8 +61,27 @@ int nap_poll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, const
 	pthread_cleanup_push(cancelled, NULL);
 	r = real.ppoll(fds, n, timeout, mask);
 	pthread_cleanup_pop(0);
-	if (innermost != &nap)
-		hold(call, +1);
-	innermost = nap.outer;
+	end(&nap);
+	return r;
+}
+
+static _Atomic bool untimed; // the kernel has no epoll_pwait2, or a filter of system calls forbids it
+
+bool nap_timed(void) { return real.epoll_pwait2 && !untimed; }
+
+int nap_epoll(int epfd, struct epoll_event *got, const struct timespec *timeout, const sigset_t *mask,
+	      void (*hold)(void *call, int by), void *call)
+{
+	struct nap nap = {innermost, hold, call};
+	int r;
+	innermost = &nap;
+	pthread_cleanup_push(cancelled, NULL);
+	r = timeout ? real.epoll_pwait2(epfd, got, NAP_EVENTS, timeout, mask) : real.epoll_pwait(epfd, got, NAP_EVENTS, -1, mask);
+	pthread_cleanup_pop(0);
+	if (r < 0 && timeout && errno != EINTR) {
+		untimed = true;
+		r = 0;
+	}
+	end(&nap);
 	return r;
 }

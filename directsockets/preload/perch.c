@@ -11,7 +11,16 @@
 //
 // and for an epoll set (epset.c) the TCP sockets of its lanes, the perches of sets
 // in it, and, level-triggered, the program's own set. So one epoll_wait sleeps on
-// all of that; a thread sleeps in ppoll on its socket and its perch.
+// all of that. A thread sleeps in ppoll on its socket and its perch, and then asks the perch
+// what it was. Most threads sleep on one connection again and again: from the second time on
+// the perch has its socket, too, and one epoll_wait is all.
+//
+// A socket's event is told once, to whichever call of the thread asks the perch next, perhaps that
+// of a signal handler that sleeps, too. It notes that in the connection (rx_hint), where all look
+// before they sleep like this, and then at rx_fin: another thread may have asked the kernel
+// meanwhile, and noted what it said. And it rings the thread's own bell if a sleep is armed there,
+// for that may be just about to begin (model "alone"). While bytes come by TCP nobody sleeps like
+// this: some may be left of an event that was told before.
 //
 // A line to a channel is kept for as long as the perch: sleeping again costs no
 // system call more than plain sleeping. Lines to channels that have ended are
@@ -32,6 +41,7 @@
 #include "channel.h"
 #include "doorbell.h"
 #include "files.h"
+#include "nap.h"
 
 static struct perch *perches;
 static pthread_mutex_t perches_lock = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
@@ -99,9 +109,14 @@ struct perch *perch_mine(void)
 	return mine;
 }
 
+static struct epoll_event perch_mark(enum perch_kind kind, int about, uint32_t events)
+{
+	return (struct epoll_event){.events = events, .data.u64 = (uint64_t)kind << 32 | (uint32_t)about};
+}
+
 bool perch_watch(struct perch *p, enum perch_kind kind, int about, int fd, uint32_t events)
 {
-	struct epoll_event ev = {.events = events, .data.u64 = (uint64_t)kind << 32 | (uint32_t)about};
+	struct epoll_event ev = perch_mark(kind, about, events);
 	return real.epoll_ctl(p->epfd, EPOLL_CTL_ADD, fd, &ev) == 0 || errno == EEXIST;
 }
 
@@ -176,16 +191,63 @@ struct channel *perch_event(struct perch *p, const struct epoll_event *ev)
 	return NULL;
 }
 
+bool perch_alone(struct perch *p, int line, struct conn *c, int fd)
+{
+	atomic_thread_fence(memory_order_acquire); // rx_hint after the slots: see announce in receive.c
+	if (p->sleeps > 1 || c->rx_mode != MODE_LANE || c->rx_hint || c->rx_fin) // this after the hint
+		return false;
+	bool again = p->last.c == c && p->last.ino == c->ino && p->last.fd == fd && p->last.line == line;
+	if (again && p->last.watched)
+		return true;
+	if (!again) {
+		if (p->last.watched && files_conn(p->last.fd) == p->last.c)
+			perch_ignore(p, p->last.fd); // else it is closed, and out of the set with its last copy
+		p->last.c = c;
+		p->last.ino = c->ino;
+		p->last.fd = fd;
+		p->last.line = line;
+		p->last.watched = false;
+		return false;
+	}
+	// Both tell what there is already. It is there under the same number if that was closed, and
+	// opened again as a copy of the same.
+	struct epoll_event ev = perch_mark(PERCH_SOCKET, fd, EPOLLIN | EPOLLRDHUP | EPOLLET);
+	int saved = errno;
+	p->last.watched = real.epoll_ctl(p->epfd, EPOLL_CTL_ADD, fd, &ev) == 0 ||
+			  (errno == EEXIST && real.epoll_ctl(p->epfd, EPOLL_CTL_MOD, fd, &ev) == 0);
+	errno = saved;
+	return p->last.watched;
+}
+
+// socket_event: see above.
+static void socket_event(struct perch *p, const struct epoll_event *ev)
+{
+	struct line *l = &p->line[p->last.line];
+	if (!p->last.watched || perch_about(ev) != p->last.fd)
+		return; // of one that was closed
+	atomic_store(&p->last.c->rx_hint, 1); // it is another one by now: that looks once in vain
+	if (l->armed && l->ch && l->ch->serial == l->serial)
+		doorbell_wake(l->ch, l->w);
+}
+
+void perch_take(struct perch *p, const struct epoll_event *got, int n)
+{
+	for (int i = 0; i < n; i++) {
+		if (perch_kind(&got[i]) == PERCH_SOCKET)
+			socket_event(p, &got[i]);
+		else
+			perch_event(p, &got[i]);
+	}
+}
+
 void perch_harvest(struct perch *p)
 {
-	enum { MOST = 16 };
-	struct epoll_event got[MOST];
+	struct epoll_event got[NAP_EVENTS];
 	int n, saved = errno;
 	do {
-		n = real.epoll_pwait(p->epfd, got, MOST, 0, NULL);
-		for (int i = 0; i < n; i++)
-			perch_event(p, &got[i]);
-	} while (n == MOST);
+		n = real.epoll_pwait(p->epfd, got, NAP_EVENTS, 0, NULL);
+		perch_take(p, got, n);
+	} while (n == NAP_EVENTS);
 	errno = saved;
 }
 

@@ -22,6 +22,14 @@ struct line { // to one channel
 struct perch {
 	int epfd;
 	int lines;
+	int sleeps; // of the thread on one connection, under way: a signal handler's inside one
+	struct {
+		struct conn *c; // on which the thread slept last
+		uint64_t ino;
+		int fd;
+		int line;     // to its channel
+		bool watched; // the perch has its TCP socket, too
+	} last;
 	struct perch *next, **at; // all of this process
 	struct line line[2 * FAMILY_CHANNELS];
 };
@@ -62,7 +70,15 @@ struct channel *perch_event(struct perch *p, const struct epoll_event *ev);
 static inline enum perch_kind perch_kind(const struct epoll_event *ev) { return (enum perch_kind)(ev->data.u64 >> 32); }
 static inline int perch_about(const struct epoll_event *ev) { return (int)(uint32_t)ev->data.u64; }
 
-// perch_harvest takes what woke a thread and its channels that ended.
+// perch_alone: the perch of this thread tells of all that concerns a connection that reads from a
+// lane, its TCP socket included, and has nothing to tell. So it is for who sleeps on the same one
+// again and again. Asked after a look at the lane. Not for a sleep inside another one, which may be
+// about to begin and count on what there is.
+bool perch_alone(struct perch *p, int line, struct conn *c, int fd);
+
+// perch_take handles what a thread's sleep on its perch gave, perch_harvest what woke it from
+// another one.
+void perch_take(struct perch *p, const struct epoll_event *got, int n);
 void perch_harvest(struct perch *p);
 
 // Around fork. The perches of the parent are of no use to the child.

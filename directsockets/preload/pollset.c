@@ -160,6 +160,8 @@ static void arm(struct pollset *p)
 	uint32_t mark = ++marks;
 	p->perch = perch_mine();
 	p->poor = false;
+	if (p->perch)
+		p->perch->sleeps++;
 	for (nfds_t i = 0; i < p->n; i++) {
 		struct conn *c = p->entry[i].c;
 		if (p->entry[i].set)
@@ -186,6 +188,8 @@ static void arm(struct pollset *p)
 
 static void disarm(struct pollset *p)
 {
+	if (p->perch)
+		p->perch->sleeps--;
 	for (nfds_t i = 0; i < p->n; i++) {
 		if (p->entry[i].set)
 			epset_disarm(p->entry[i].set);
@@ -232,6 +236,15 @@ static void hold(void *call, int by)
 // sooner is the shorter of two times to sleep; a negative one has no end, nor has ~0.
 static int64_t sooner(int64_t left, uint64_t ns) { return left < 0 || (uint64_t)left > ns ? (int64_t)ns : left; }
 
+// alone: it is about one connection, and nothing but what its lane brings, or its end.
+static bool alone(const struct pollset *p, bool timed)
+{
+	struct conn *c = p->entry[0].c;
+	return p->n == 1 && p->entry[0].engaged && p->perch && !p->poor && (!timed || nap_timed()) &&
+	       p->fds[0].events & (POLLIN | POLLRDNORM) && !(p->fds[0].events & (POLLOUT | POLLWRNORM)) &&
+	       perch_alone(p->perch, perch_line(p->perch, c->channel), c, p->fds[0].fd);
+}
+
 // asleep really sleeps: the result of ppoll on everything, not yet evaluated.
 static int asleep(struct pollset *p, int64_t left, const sigset_t *mask)
 {
@@ -266,11 +279,16 @@ static int asleep(struct pollset *p, int64_t left, const sigset_t *mask)
 	if (p->poor && (left < 0 || left > 1000000))
 		left = 1000000;
 	struct timespec t = {left / 1000000000, left % 1000000000};
+	struct epoll_event got[NAP_EVENTS];
+	bool one = alone(p, left >= 0);
 	p->asleep = true;
-	int r = nap_poll(p->work, p->n + 1, left < 0 ? NULL : &t, mask, hold, p);
+	int r = one ? nap_epoll(p->perch->epfd, got, left < 0 ? NULL : &t, mask, hold, p)
+		    : nap_poll(p->work, p->n + 1, left < 0 ? NULL : &t, mask, hold, p);
 	int saved = errno;
 	p->asleep = false;
-	if (r > 0 && p->work[p->n].revents)
+	if (one)
+		perch_take(p->perch, got, r);
+	else if (r > 0 && p->work[p->n].revents)
 		perch_harvest(p->perch);
 	for (nfds_t i = 0; i < p->n && r > 0; i++) {
 		struct conn *c = p->entry[i].c;

@@ -383,10 +383,12 @@ static size_t peek(struct conn *c, int fd, struct cursor *cur)
 	return total;
 }
 
-// ask_now: has the kernel something to say, or not been asked for long?
-static bool ask_now(struct conn *c)
+// ask_now: has the kernel something to say, or not been asked for long? Who is going to sleep will
+// be told (sleep.c).
+static bool ask_now(struct conn *c, int flags)
 {
-	return c->rx_hint || stream_asks(c);
+	bool sleeps = !c->nonblock && !(flags & MSG_DONTWAIT) && !c->rx_shut && !c->rx.advert.left;
+	return c->rx_hint || (!sleeps && stream_asks(c));
 }
 
 ssize_t rx_take(struct conn *c, int fd, struct cursor *cur, int flags)
@@ -417,7 +419,7 @@ ssize_t rx_take(struct conn *c, int fd, struct cursor *cur, int flags)
 				return 0;
 			if (c->dead || lane_look(&c->rx) != LOOK_NONE)
 				continue;
-			if (!c->rx_fin && ask_now(c) && rx_probe(c, fd))
+			if (!c->rx_fin && ask_now(c, flags) && rx_probe(c, fd))
 				continue;
 			if (c->rx_shut && !c->rx_fin) { // the end, but for an error
 				ssize_t r = native_recv(fd, cur, 1, MSG_PEEK);

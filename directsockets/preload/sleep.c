@@ -3,10 +3,13 @@
 // Theory of Operation
 //
 // A thread that blocks on one connection looks at the lane for a while (spin.c),
-// then publishes that it sleeps (doorbell.c), looks once more and sleeps in ppoll on
+// then publishes that it sleeps (doorbell.c), looks once more and sleeps on
 //
 //	the TCP socket   stray bytes, FIN, errors; in TCP mode the bytes themselves
 //	its perch        the peer put something on the lane, gave credit or died
+//
+// in ppoll, or, where it reads from the lane of one connection again and again, in epoll_wait
+// on the perch, which then has the socket, too.
 //
 // It does not spin when the peer last ran on this CPU: the peer could not run. It lets
 // that run, and looks.
@@ -100,6 +103,7 @@ static void lie_down(const struct bed *b)
 {
 	if (b->line < 0)
 		return;
+	b->perch->sleeps++;
 	doorbell_watch(b->mask, b->perch->line[b->line].w);
 	perch_arm(b->perch, b->line);
 }
@@ -108,6 +112,7 @@ static void get_up(const struct bed *b)
 {
 	if (b->line < 0)
 		return;
+	b->perch->sleeps--;
 	perch_disarm(b->perch, b->line);
 	if (!b->perch->line[b->line].armed)
 		doorbell_unwatch(b->c->channel, b->mask, b->perch->line[b->line].w);
@@ -158,7 +163,11 @@ int sleep_on(struct sleep *s, struct conn *c, int fd, uint32_t want)
 			t = (struct timespec){(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
 			timeout = &t;
 		}
-		int n = nap_poll(p, 2, timeout, NULL, hold, &bed);
+		struct epoll_event got[NAP_EVENTS];
+		bool alone = in && bed.line >= 0 && (!timeout || nap_timed()) && perch_alone(bed.perch, bed.line, c, fd);
+		int n = alone ? nap_epoll(bed.perch->epfd, got, timeout, NULL, hold, &bed) : nap_poll(p, 2, timeout, NULL, hold, &bed);
+		if (alone)
+			perch_take(bed.perch, got, n);
 		if (n < 0 && errno == EINTR)
 			result = interrupted(s) ? EINTR : 0;
 		else if (n == 0 && s->deadline && clock_ns() >= s->deadline)

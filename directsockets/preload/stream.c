@@ -424,6 +424,9 @@ static uint32_t native_ready(int fd, uint32_t want)
 	return real.poll(&p, 1, 0) > 0 ? (uint32_t)p.revents & 0xffff : 0;
 }
 
+// calm: the kernel has no urgent data. Who sends some posts BACK before, for good.
+HINT static bool calm(const struct conn *c) { return c->rx_mode == MODE_LANE && !c->rx_frozen && lane_same(&c->rx); }
+
 uint32_t stream_ready(struct conn *c, int fd, uint32_t want)
 {
 	uint32_t r = 0;
@@ -434,7 +437,7 @@ uint32_t stream_ready(struct conn *c, int fd, uint32_t want)
 			r |= rx_ready(c, fd);
 		lock_give(&c->rx_lock);
 	}
-	if (!c->dead && want & EPOLLPRI)
+	if (!c->dead && want & EPOLLPRI && !calm(c))
 		r |= native_ready(fd, EPOLLPRI) & EPOLLPRI;
 	if (want & EPOLLOUT && tx_plain(c)) {
 		r |= EPOLLOUT;
