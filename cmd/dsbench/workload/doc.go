@@ -35,6 +35,7 @@
 //	nginx-connect     ab, a connection for each request
 //	memcached         memcaslap, 50 connections
 //	pgbench           PostgreSQL, reads only, eight clients; pgbench-one: one
+//	mariadb           sysbench's point select, eight threads; mariadb-one: one
 //	postgres-copy     PostgreSQL, a table of a GB to a client that throws it away
 //	mpi-…             Open MPI, latency, bandwidth and rate of messages of two ranks
 //	paced-…           CPU time of a request each 30 µs, 150 µs or ms, where spinning is paid for
