@@ -22,7 +22,7 @@ struct line { // to one channel
 struct perch {
 	int epfd;
 	int lines;
-	int sleeps; // of the thread on one connection, under way: a signal handler's inside one
+	int sleeps; // of the thread, under way: more than one where a signal handler sleeps, too
 	struct {
 		struct conn *c; // on which the thread slept last
 		uint64_t ino;

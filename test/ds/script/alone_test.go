@@ -16,7 +16,7 @@ import (
 func TestSleepsOnOne(t *testing.T) {
 	counter := ds.Build(t, "alone-counter", []string{"-DCOUNTER", "-shared", "-fPIC"}, "alone.c")
 	program := ds.Build(t, "alone", nil, "alone.c")
-	for _, how := range []string{"read", "recv-timed", "poll", "poll-timed", "select", "turns", "handlers"} {
+	for _, how := range []string{"read", "recv-timed", "poll", "poll-timed", "old-kernel", "select", "turns", "handlers"} {
 		t.Run(how, func(t *testing.T) {
 			run := func() error {
 				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
