@@ -516,6 +516,7 @@ void conn_reset(struct conn *c, int fd, enum reason why)
 	int saved = errno, e;
 	socklen_t n = sizeof e;
 	struct sockaddr none = {.sa_family = AF_UNSPEC};
+	config_log("connection %llu reset: %s", (unsigned long long)c->ino, reason_names[why]); // before anybody can be told, and end
 	atomic_store(&c->reason, why);
 	atomic_store(&c->error, c->told ? 0 : ECONNRESET); // the kernel may have known before us
 	c->dead = true;
@@ -531,6 +532,5 @@ void conn_reset(struct conn *c, int fd, enum reason why)
 		doorbell_ring(c, &c->peer->rx_waiters);
 		doorbell_ring(c, &c->peer->tx_waiters);
 	}
-	config_log("connection %llu reset: %s", (unsigned long long)c->ino, reason_names[why]);
 	errno = saved;
 }
