@@ -49,7 +49,7 @@ bool lane_plain(const struct lane_rx *r)
 	return !r->advert.left && status >> 63 == lane_parity(slot, r->slots) && classify(status, &tag, &n) == LOOK_DATA && !is_advert(tag);
 }
 
-HINT bool lane_same(const struct lane_rx *r)
+HINT bool lane_pure(const struct lane_rx *r)
 {
 	enum { MANY = 4 };
 	uint64_t first = atomic_load_explicit((_Atomic uint64_t *)(uintptr_t)&r->slot, memory_order_relaxed), slot = first;

@@ -334,9 +334,9 @@ HINT static inline void lane_intend(const struct lane_tx *t)
 // lane_plain: what comes next is stream bytes that lie on the lane, no advert.
 HINT bool lane_plain(const struct lane_rx *r);
 
-// lane_same: as far as is posted, no control message is among what comes. It may be false for
-// much, or while somebody reads.
-HINT bool lane_same(const struct lane_rx *r);
+// lane_pure: nothing but stream bytes is posted. It says no, too, of more than a few slots, and while
+// somebody reads.
+HINT bool lane_pure(const struct lane_rx *r);
 
 // lane_news moves *slot behind what is posted, and says whether stream bytes or an
 // end of stream were among it, taken since or not; *turns counts what is neither.

@@ -225,7 +225,7 @@ static void socket_event(struct perch *p, const struct epoll_event *ev)
 	struct line *l = &p->line[p->last.line];
 	if (!p->last.watched || perch_about(ev) != p->last.fd)
 		return; // of one that was closed
-	atomic_store(&p->last.c->rx_hint, 1); // it is another one by now: that looks once in vain
+	atomic_store(&p->last.c->rx_hint, 1); // if it is another one by now, that looks once in vain
 	if (l->armed && l->ch && l->ch->serial == l->serial)
 		doorbell_wake(l->ch, l->w);
 }

@@ -425,7 +425,7 @@ static uint32_t native_ready(int fd, uint32_t want)
 }
 
 // calm: the kernel has no urgent data. Who sends some posts BACK before, for good.
-HINT static bool calm(const struct conn *c) { return c->rx_mode == MODE_LANE && !c->rx_frozen && lane_same(&c->rx); }
+HINT static bool calm(const struct conn *c) { return c->rx_mode == MODE_LANE && !c->rx_frozen && lane_pure(&c->rx); }
 
 uint32_t stream_ready(struct conn *c, int fd, uint32_t want)
 {

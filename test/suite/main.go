@@ -63,6 +63,7 @@ var (
 // fuzzEnd is how long a target takes that began last.
 const fuzzEnd = 2 * time.Minute
 
+// within is a schedule that ends when so much time is left.
 func (s schedule) within(left time.Duration) schedule {
 	s.limit = min(s.limit, left)
 	s.fuzz = min(s.fuzz, left-fuzzEnd)

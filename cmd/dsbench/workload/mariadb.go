@@ -4,7 +4,6 @@ import (
 	"context"
 	"path/filepath"
 	"strconv"
-	"time"
 )
 
 // The data of MariaDB are made once for all runs of a test, as those of PostgreSQL, and only read.
@@ -14,9 +13,9 @@ const (
 	sysbenchUser = "sbtest" // its name for user and database, too
 )
 
-// rows makes the data, with the table that sysbench reads.
-func rows(ctx context.Context, b *bench) error {
-	a := &arena{bench: b, dir: b.dir, fabric: b.dir, host: loopback, asNobody: true}
+// sysbenchTable makes the data.
+func sysbenchTable(ctx context.Context, b *bench) error {
+	a := b.preparing()
 	defer a.close()
 	if _, err := a.run(ctx, "mariadb-install-db", "--no-defaults", "--datadir="+b.data(), "--auth-root-authentication-method=normal", "--skip-test-db"); err != nil {
 		return err
@@ -25,11 +24,9 @@ func rows(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	for _, host := range []string{"localhost", "%"} {
-		text := "create database if not exists " + sysbenchUser + "; create user '" + sysbenchUser + "'@'" + host + "'; grant all on *.* to '" + sysbenchUser + "'@'" + host + "'"
-		if _, err := a.run(ctx, "mariadb", "--no-defaults", "-h", a.host, "-P", strconv.Itoa(port), "-u", "root", "-e", text); err != nil {
-			return err
-		}
+	const text = "create database " + sysbenchUser + "; create user " + sysbenchUser + "; grant all on *.* to " + sysbenchUser
+	if _, err := a.run(ctx, a.mariadbClient(port, "mariadb", "-e", text)...); err != nil {
+		return err
 	}
 	_, err = a.run(ctx, a.sysbench(port, "prepare")...)
 	return err
@@ -42,12 +39,15 @@ func (a *arena) mariadb(ctx context.Context) (port int, err error) {
 	socket := filepath.Join(a.data(), "socket")
 	_, err = a.serve(ctx, port, "mariadbd", "--no-defaults", "--datadir="+a.data(), "--socket="+socket, "--pid-file="+socket+".pid", "--bind-address="+a.host, "--port="+strconv.Itoa(port),
 		"--skip-log-bin", "--skip-name-resolve", "--innodb-flush-log-at-trx-commit=0")
-	for deadline := time.Now().Add(patience); err == nil; time.Sleep(10 * time.Millisecond) { // it listens before it is ready
-		if _, notYet := a.run(ctx, "mariadb-admin", "--no-defaults", "-h", a.host, "-P", strconv.Itoa(port), "-u", "root", "ping"); notYet == nil || time.Now().After(deadline) {
-			return port, notYet
-		}
+	if err != nil {
+		return 0, err
 	}
-	return 0, err
+	return port, a.untilReady(ctx, a.mariadbClient(port, "mariadb-admin", "ping")...)
+}
+
+// mariadbClient is a client of the server at a port.
+func (a *arena) mariadbClient(port int, program string, args ...string) []string {
+	return append([]string{program, "--no-defaults", "-h", a.host, "-P", strconv.Itoa(port), "-u", "root"}, args...)
 }
 
 // sysbench is a command of the client, which reads a row by its key each time.

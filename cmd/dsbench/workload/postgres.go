@@ -29,7 +29,7 @@ func postgres(program string, args ...string) []string {
 // cluster makes the data, with a table for COPY if so wanted.
 func cluster(big bool) func(ctx context.Context, b *bench) error {
 	return func(ctx context.Context, b *bench) error {
-		a := &arena{bench: b, dir: b.dir, fabric: b.dir, host: loopback, asNobody: true}
+		a := b.preparing()
 		defer a.close()
 		if _, err := a.run(ctx, postgres("initdb", "-D", b.data(), "-A", "trust", "-U", "nobody", "--no-sync", "--locale=C", "-E", "UTF8")...); err != nil {
 			return err
@@ -66,6 +66,11 @@ func admitAll(data string) error {
 	return errors.Join(err, f.Close())
 }
 
+// preparing is where the data are made, without the library. Servers of data refuse to be root.
+func (b *bench) preparing() *arena {
+	return &arena{bench: b, dir: b.dir, fabric: b.dir, host: loopback, asNobody: true}
+}
+
 func (b *bench) data() string { return filepath.Join(b.dir, "data") }
 
 func (b *bench) copyRows() int {
@@ -81,12 +86,19 @@ func (a *arena) postgres(ctx context.Context) (port int, err error) {
 	port = freePort()
 	_, err = a.serve(ctx, port, postgres("postgres", "-D", a.data(), "-p", strconv.Itoa(port), "-k", "", "-c", "listen_addresses="+a.host,
 		"-c", "dynamic_shared_memory_type=mmap", "-c", "fsync=off", "-c", "autovacuum=off", "-c", "shared_buffers=256MB", "-c", "max_wal_size=4GB")...)
-	for deadline := time.Now().Add(patience); err == nil; time.Sleep(10 * time.Millisecond) { // it listens before it is ready
-		if _, notYet := a.run(ctx, a.pgClient(port, "pg_isready", "-q")...); notYet == nil || time.Now().After(deadline) {
-			return port, notYet
+	if err != nil {
+		return 0, err
+	}
+	return port, a.untilReady(ctx, a.pgClient(port, "pg_isready", "-q")...)
+}
+
+// untilReady waits for a server of data, which listens before it is ready: until a command succeeds.
+func (a *arena) untilReady(ctx context.Context, command ...string) error {
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		if _, notYet := a.run(ctx, command...); notYet == nil || time.Now().After(deadline) {
+			return notYet
 		}
 	}
-	return 0, err
 }
 
 // pgClient is a client of the server at a port.

@@ -59,9 +59,9 @@ func (p Plan) programTests() []test {
 		{name: "pgbench-one", unit: rate, what: "PostgreSQL, pgbench -S, one client", target: report.AtLeast(report.Ratio, 1.3),
 			packages: pg, upgrades: true, counted: true, longer: 5, prepare: cluster(false), run: pgbench(1)},
 		{name: "mariadb", unit: rate, what: "MariaDB, sysbench's point select, 8 threads", target: report.AtLeast(report.Ratio, 1.3),
-			packages: maria, upgrades: true, counted: true, longer: 3, prepare: rows, run: pointSelect(8)},
+			packages: maria, upgrades: true, counted: true, longer: 3, prepare: sysbenchTable, run: pointSelect(8)},
 		{name: "mariadb-one", unit: rate, what: "MariaDB, sysbench's point select, one thread", target: report.AtLeast(report.Ratio, 1.3),
-			packages: maria, upgrades: true, counted: true, longer: 3, prepare: rows, run: pointSelect(1)},
+			packages: maria, upgrades: true, counted: true, longer: 3, prepare: sysbenchTable, run: pointSelect(1)},
 		{name: "postgres-copy", unit: report.BytesPerSecond, what: "PostgreSQL, COPY of a GB in rows of a KB out to psql", target: report.AtLeast(report.Ratio, 1.3),
 			packages: pg, upgrades: true, abroad: true, prepare: cluster(true), run: copyOut},
 	}

@@ -1,13 +1,16 @@
 package script_test
 
 import (
+	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"exnet/directsockets/status"
 	"exnet/test/ds"
@@ -74,6 +77,19 @@ func TestTimesAreTheKernels(t *testing.T) {
 		if s := outcome(t, stage, parse(t, text))[script.B]; s.State != want {
 			t.Errorf("%s: %v, reason %q: want %v", how, s.State, s.Reason, want)
 		}
+	}
+}
+
+// So do those that accept from a listener of which the library was not told what it has.
+func TestTimesOfGivenListener(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, ds.Build(t, "given", nil, "given.c"))
+	cmd.WaitDelay = time.Second
+	cmd.Env = append(os.Environ(), ds.Preload(ds.Library(t), ds.Fabric(t), "EXN_DS_VERBOSE=1")...)
+	text, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(text), " has lane ") {
+		t.Errorf("%v, want times, and a lane before:\n%s", err, text)
 	}
 }
 

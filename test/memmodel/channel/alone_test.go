@@ -25,12 +25,12 @@ func alone() *Model {
 
 	type thread struct {
 		p                    *Process
-		ok, is, hint, died   Var
+		ok, hint, died       Var
 		ended, told, mine, x Var
 	}
 	make := func(name string) thread {
 		p := m.Process(name)
-		return thread{p, p.Var("ok"), p.Var("is"), p.Var("hint"), p.Var("died"), p.Var("ended"), p.Var("told"), p.Var("bell"), p.Var("x")}
+		return thread{p, p.Var("ok"), p.Var("hint"), p.Var("died"), p.Var("ended"), p.Var("told"), p.Var("bell"), p.Var("x")}
 	}
 	note := func(t thread) Stmt { return Exchange(t.x, hint, 1) }
 	read := func(t thread) Stmt { // rx_take and rx_probe
