@@ -84,6 +84,9 @@ void files_child(void)
 {
 	changing = lost = 0;
 	forking = false;
+	for (int fd = files_ours_from(0); fd < FILES_MAX; fd = files_ours_from(fd + 1))
+		if (files_table[fd] == FILE_COPY)
+			files_close(fd);
 }
 
 static void enter(int fd, uintptr_t v, _Atomic int *end)
@@ -108,42 +111,48 @@ int files_top(void) { return top; }
 int files_ours_from(int fd)
 {
 	fd = fd < ours_bottom ? ours_bottom : fd; // the pages between would be touched for nothing, in each child anew
-	while (fd < ours_top && files_table[fd] != FILE_OURS)
+	while (fd < ours_top && !files_ours(fd))
 		fd++;
 	return fd < ours_top ? fd : FILES_MAX;
 }
 
 // above copies fd to a number above the program's limit, so that the program keeps
 // all it may open. The limit is raised for that moment, if it can be.
-static int above(int fd)
+static int above_now(int fd)
 {
 	enum { BASE = 16384, ROOM = 8192 };
-	struct rlimit is, was;
+	struct rlimit is;
 	if (getrlimit(RLIMIT_NOFILE, &is) < 0)
 		return -1;
-	if (is.rlim_cur >= BASE + ROOM)
-		return real.fcntl(fd, F_DUPFD_CLOEXEC, BASE);
 	struct rlimit more = {is.rlim_max < BASE + ROOM ? is.rlim_max : BASE + ROOM, is.rlim_max};
+	if (is.rlim_cur > BASE && is.rlim_cur >= more.rlim_cur) // or another thread has raised it
+		return real.fcntl(fd, F_DUPFD_CLOEXEC, BASE);
 	rlim_t from = is.rlim_cur < BASE ? is.rlim_cur : BASE;
 	if (more.rlim_cur <= from) // then in its highest quarter
 		return real.fcntl(fd, F_DUPFD_CLOEXEC, (int)(is.rlim_cur - is.rlim_cur / 4));
-	if (prlimit(0, RLIMIT_NOFILE, &more, &was) < 0)
+	if (prlimit(0, RLIMIT_NOFILE, &more, NULL) < 0)
 		return -1;
 	int high = real.fcntl(fd, F_DUPFD_CLOEXEC, (int)(more.rlim_cur > BASE ? BASE : from));
 	int saved = errno;
-	prlimit(0, RLIMIT_NOFILE, &was, NULL);
+	prlimit(0, RLIMIT_NOFILE, &is, NULL);
 	errno = saved;
 	return high;
 }
 
-int files_keep(int fd)
+// above tries again, as another thread that does the same has lowered the limit behind us: EINVAL.
+static int above(int fd)
 {
-	if (fd < 0)
-		return -1;
+	enum { TRIES = 8 };
+	int high;
+	for (int i = 0; (high = above_now(fd)) < 0 && errno == EINVAL && i < TRIES; i++)
+		;
+	return high;
+}
+
+// ours_of is another descriptor of the same, of this kind.
+static int ours_of(int fd, enum files_kind kind)
+{
 	int high = above(fd);
-	int saved = errno;
-	real.close(fd);
-	errno = saved;
 	if (high < 0)
 		return -1;
 	if (high >= FILES_MAX) {
@@ -151,10 +160,28 @@ int files_keep(int fd)
 		errno = EMFILE;
 		return -1;
 	}
-	enter(high, FILE_OURS, &ours_top);
+	enter(high, kind, &ours_top);
 	int bottom = ours_bottom;
 	while (high < bottom && !atomic_compare_exchange_weak(&ours_bottom, &bottom, high))
 		;
+	return high;
+}
+
+int files_keep(int fd)
+{
+	if (fd < 0)
+		return -1;
+	int high = ours_of(fd, FILE_OURS), saved = errno;
+	real.close(fd);
+	errno = saved;
+	return high;
+}
+
+int files_copy(int fd)
+{
+	files_begin();
+	int high = ours_of(fd, FILE_COPY);
+	files_end();
 	return high;
 }
 
@@ -162,8 +189,10 @@ void files_close(int fd)
 {
 	if (fd < 0)
 		return;
+	files_begin();
 	files_clear(fd);
 	real.close(fd);
+	files_end();
 }
 
 int files_memory(const char *name, uint64_t size)
