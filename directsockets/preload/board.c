@@ -38,7 +38,8 @@ struct board {
 	_Atomic uint32_t brief[ENTRIES];
 };
 
-static struct board *board;
+static struct board *_Atomic board; // other threads may be at what is closed
+static void *place; // where it is, or was
 static _Atomic uint32_t brief[ENTRIES]; // where there is no board
 
 void board_open(void)
@@ -51,29 +52,35 @@ void board_open(void)
 		return;
 	if (fstat(fd, &f) == 0 && f.st_uid == d.st_uid && S_ISREG(f.st_mode) &&
 	    (f.st_size >= (off_t)sizeof *board || posix_fallocate(fd, 0, sizeof *board) == 0)) {
-		void *p = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+		void *p = mmap(place, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | (place ? MAP_FIXED : 0), fd, 0);
 		if (p != MAP_FAILED)
-			board = p;
+			board = place = p;
 	}
 	real.close(fd);
 }
 
 void board_close(void)
 {
-	if (board)
-		munmap(board, sizeof *board);
+	void *none = board;
 	board = NULL;
+	if (none)
+		mmap(none, sizeof *board, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
 }
 
-_Atomic uint32_t *board_brief(uint16_t port) { return (board ? board->brief : brief) + port % ENTRIES; }
+_Atomic uint32_t *board_brief(uint16_t port)
+{
+	struct board *b = board;
+	return (b ? b->brief : brief) + port % ENTRIES;
+}
 
 bool board_meet(uint16_t port, bool active)
 {
-	if (!board || !port)
+	struct board *b = board;
+	if (!b || !port)
 		return true;
 	uint32_t now = (uint32_t)clock_wall(), i = port % ENTRIES;
-	_Atomic uint32_t *own = active ? &board->connected[i] : &board->accepted[i];
-	_Atomic uint32_t *other = active ? &board->accepted[i] : &board->connected[i];
+	_Atomic uint32_t *own = active ? &b->connected[i] : &b->accepted[i];
+	_Atomic uint32_t *other = active ? &b->accepted[i] : &b->connected[i];
 	if (atomic_load_explicit(own, memory_order_relaxed) != now)
 		atomic_store_explicit(own, now, memory_order_relaxed);
 	atomic_thread_fence(memory_order_seq_cst);

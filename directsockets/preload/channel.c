@@ -44,6 +44,7 @@
 #include "directory.h"
 #include "doorbell.h"
 #include "files.h"
+#include "presence.h"
 #include "process.h"
 #include "rendezvous.h"
 #include "zcopy.h"
@@ -277,7 +278,7 @@ struct channel *channel_open(int ctl, bool inviter, enum reason *why)
 	m.windows = ch->own.windows;
 	m.window = ch->own.window;
 	m.size = ch->own.size;
-	rendezvous_name(m.name, sizeof m.name);
+	snprintf(m.name, sizeof m.name, "%s", presence_name);
 	if (!channel_send(ch, &m, fds, 1 + LANE_WAITERS))
 		goto fail;
 	if (!hold(ch))

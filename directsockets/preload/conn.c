@@ -11,7 +11,14 @@
 // looks at `users`. Both are sequentially consistent, so at least one sees the
 // other: either the call turns into a lane call, which waits for the locks, or
 // engaging gives up and tries later. Where there is nobody else, `users` is
-// raised without that (single.h).
+// raised without that (single.h). Closing is such a call. It waits for who is engaging, since
+// that one uses the descriptor; and who gives up must not undo what a close has set that looked
+// before. Models: test/memmodel/channel (engage, closing).
+//
+// A thread that acts on connections which are not its own call's (process_conns, conn_heed) finds
+// them by number, and another thread may close that number and open another connection with it
+// meanwhile. So it uses a copy, of which it makes sure that it is of the connection (conn_pin;
+// model: pinning).
 //
 // While it holds both locks, engaging also compares our count of stream bytes
 // with the kernel's: bytes that moved through a call without a hook (stdio,
@@ -165,14 +172,42 @@ void conn_stays(struct conn *c, int fd, enum reason why)
 	}
 	config_say("connection %llu is reset, for it got no lane and EXN_DS_REQUIRE is set: %s", (unsigned long long)c->ino,
 		   reason_names[why]);
-	conn_reset(c, fd, why);
+	conn_break(c, fd, why);
+}
+
+int conn_pin(const struct conn *c, int fd)
+{
+	if (single_thread() || files_ours(fd))
+		return fd;
+	// Who closes it takes it out of the table first: if it is there now, the copy is of it.
+	int copy = files_copy(fd);
+	if (files_conn(fd) == c)
+		return copy < 0 ? fd : copy;
+	files_close(copy);
+	return -1;
+}
+
+void conn_unpin(int pin, int fd)
+{
+	int saved = errno;
+	if (pin != fd)
+		files_close(pin);
+	errno = saved;
+}
+
+// undecided ends ENGAGING with another state, unless the last descriptor was closed by a thread
+// that had looked at the state before (conn_close). It made one user more, so nothing was done.
+static bool undecided(struct conn *c, enum conn_state to)
+{
+	uint32_t is = CONN_ENGAGING;
+	return atomic_compare_exchange_strong(&c->state, &is, to);
 }
 
 static void leave_attached(struct conn *c, int fd, enum conn_state to, enum reason why)
 {
 	atomic_store(&c->reason, why);
 	atomic_fetch_sub(&conn_attached, 1);
-	atomic_store(&c->state, to);
+	undecided(c, to);
 	if (to == CONN_OFF)
 		conn_stays(c, fd, why);
 }
@@ -183,8 +218,11 @@ void conn_heed(void)
 		struct conn *c = files_conn(fd);
 		if (!c || c->state != CONN_ENGAGED || !(c = conn_get(fd)))
 			continue;
-		if (conn_engaged(c))
-			stream_heed(c, fd);
+		int pin = conn_engaged(c) && stream_heeds(c) ? conn_pin(c, fd) : -1;
+		if (pin >= 0) {
+			stream_heed(c, pin);
+			conn_unpin(pin, fd);
+		}
 		conn_put(c);
 	}
 }
@@ -229,6 +267,8 @@ static void kernel_lowat(const struct conn *c, int fd, uint32_t bytes)
 
 void conn_try_engage(struct conn *c, int fd)
 {
+	if (rendezvous_held || conn_never != REASON_NONE)
+		return;
 	if (c->calls < c->due || c->owner != process_id() || (c->nonblock && !c->watched) || conn_shared(c))
 		return;
 	int saved = errno;
@@ -244,22 +284,22 @@ void conn_try_engage(struct conn *c, int fd)
 	if (atomic_compare_exchange_strong(&c->state, &is, CONN_ENGAGING)) {
 		enum reason why = REASON_NONE;
 		if (atomic_load(&c->users) != 1) {
-			atomic_store(&c->state, CONN_ATTACHED);
+			undecided(c, CONN_ATTACHED);
 		} else if (atomic_load(&c->channel->live) != 1) {
 			leave_attached(c, fd, CONN_OFF, REASON_PEER_GONE);
 		} else if (atomic_load(&c->peer->generation) != c->generation) {
 			alone = true;
-			atomic_store(&c->state, CONN_ATTACHED);
+			undecided(c, CONN_ATTACHED);
 		} else if (c->exposed) {
 			leave_attached(c, fd, CONN_OFF, REASON_SHARED);
 		} else if (!counted(c, fd)) {
 			if (conn_tcp_state(fd) == ESTABLISHED)
 				leave_attached(c, fd, CONN_OFF, REASON_UNCOUNTED);
 			else
-				atomic_store(&c->state, CONN_ATTACHED); // it ends
+				undecided(c, CONN_ATTACHED); // it ends
 		} else if (!epset_engage(c, fd, &why)) {
 			if (why == REASON_NONE)
-				atomic_store(&c->state, CONN_ATTACHED); // not now
+				undecided(c, CONN_ATTACHED); // not now
 			else
 				leave_attached(c, fd, CONN_OFF, why);
 		} else {
@@ -354,7 +394,7 @@ static void finish(struct conn *c, int fd)
 	was = atomic_exchange(&c->state, CONN_CLOSED);
 	if (was != CONN_OFF)
 		worth_ended(c);
-	if (was == CONN_ATTACHED && c->owner == process_id())
+	if ((was == CONN_ATTACHED || was == CONN_ENGAGING) && c->owner == process_id())
 		atomic_fetch_sub(&conn_attached, 1);
 	rendezvous_closed(c, was);
 }
@@ -395,6 +435,7 @@ void conn_close(int fd, bool real_too)
 		return;
 	}
 	int saved = errno;
+	conn_decided(c); // fd is in use meanwhile
 	files_begin();
 	files_clear(fd);
 	int copy = c->refs > 1 ? held_here(c) : -1;
@@ -406,7 +447,7 @@ void conn_close(int fd, bool real_too)
 		// As with a file, the calls that go on are its last users: all in this process,
 		// for the number of the copy means nothing in another.
 		atomic_fetch_add(&c->refs, 1);
-		int kept = files_keep(real.dup(fd));
+		int kept = files_copy(fd);
 		c->kept = kept < 0 ? 0 : kept;
 		last = kept < 0;
 	}
@@ -431,9 +472,15 @@ void conn_close(int fd, bool real_too)
 bool conn_return(struct conn *c, int fd, enum reason why)
 {
 	atomic_store(&c->reason, why);
-	if (c->dead || !stream_back(c, fd))
-		return false; // a reset is known to us alone
-	kernel_lowat(c, fd, c->rcvlowat);
+	int pin = conn_pin(c, fd);
+	if (pin < 0)
+		return true; // closed: there is nothing to take back
+	bool back = !c->dead && stream_back(c, pin); // a reset is known to us alone
+	if (back)
+		kernel_lowat(c, pin, c->rcvlowat);
+	conn_unpin(pin, fd); // sets would have it as long as it is open
+	if (!back)
+		return false;
 	epset_disengaged(c);
 	uint32_t is = CONN_ENGAGED;
 	if (atomic_compare_exchange_strong(&c->state, &is, CONN_OFF))
@@ -443,21 +490,33 @@ bool conn_return(struct conn *c, int fd, enum reason why)
 
 void conn_halt(struct conn *c, int fd, bool first)
 {
-	if (first && conn_engaged(c))
-		stream_halt(c, fd);
+	int pin = first && conn_engaged(c) ? conn_pin(c, fd) : -1;
+	if (pin < 0)
+		return;
+	stream_halt(c, pin);
+	conn_unpin(pin, fd);
+}
+
+void conn_break(struct conn *c, int fd, enum reason why)
+{
+	int pin = conn_pin(c, fd);
+	if (pin < 0)
+		return;
+	conn_reset(c, pin, why);
+	conn_unpin(pin, fd);
 }
 
 bool conn_stay(struct conn *c, int fd, enum reason why)
 {
+	if (conn_decided(c)) {
+		if (conn_return(c, fd, why))
+			return true;
+		conn_break(c, fd, why);
+		return false;
+	}
 	uint32_t state = atomic_load(&c->state);
 	if (state == CONN_OFF || state == CONN_LISTENER || state == CONN_CLOSED)
 		return true;
-	if (state == CONN_ENGAGED || state == CONN_ENGAGING) {
-		if (conn_return(c, fd, why))
-			return true;
-		conn_reset(c, fd, why);
-		return false;
-	}
 	rendezvous_stay(c, fd, why);
 	return true;
 }
@@ -469,7 +528,7 @@ bool conn_try_stay(struct conn *c, int fd, enum reason why)
 
 void conn_quit(struct conn *c, int fd, enum reason why)
 {
-	if (conn_stay(c, fd, why) && c->users == 1)
+	if (conn_stay(c, fd, why) && c->users == 1 && !conn_engaged(c)) // else it is being closed, and conn_put ends it
 		conn_leave_lane(c);
 }
 

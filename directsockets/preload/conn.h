@@ -61,6 +61,12 @@ static inline struct conn *conn_get(int fd)
 	}
 }
 
+// conn_pin is a descriptor of a connection that came from conn_get(fd), for whoever walks over
+// connections that are not his: another thread may close fd meanwhile, and the number be another
+// connection's. -1: it is closed. Without a descriptor left it is fd itself.
+int conn_pin(const struct conn *c, int fd);
+void conn_unpin(int pin, int fd);
+
 // conn_below is the usual answer of conn_enter for a connection that has done too little to be
 // considered for a lane: true if it is one. Of two threads that count at once one may be
 // missed: it only says how busy it is.
@@ -153,6 +159,9 @@ bool conn_fin_came(int fd);
 
 // conn_reset aborts: ECONNRESET here and at the peer.
 void conn_reset(struct conn *c, int fd, enum reason why);
+
+// conn_break is that for whoever walks over connections (conn_pin).
+void conn_break(struct conn *c, int fd, enum reason why);
 
 // conn_heed gives back, on all connections of this process, what peers ask for that
 // return to TCP. Safe in a signal handler.

@@ -61,7 +61,7 @@ static void expose(struct conn *c, int fd, bool others)
 	if (!conn_engaged(c) || (tried && others))
 		return;
 	if (!conn_return(c, fd, REASON_SHARED) && !others)
-		conn_reset(c, fd, REASON_SHARED);
+		conn_break(c, fd, REASON_SHARED);
 }
 
 static void expose_beside(struct conn *c, int fd, bool first)

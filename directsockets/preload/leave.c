@@ -59,7 +59,7 @@ static bool leave(struct conn *c, int fd, int (*step)(struct conn *c, int fd))
 	for (int i = 0, done; i < LEAVE_MS; i++) {
 		if ((done = step(c, fd)))
 			return done > 0;
-		if (atomic_load(&c->channel->live) != 1)
+		if (atomic_load(&c->channel->live) != 1 || c->state == CONN_CLOSED)
 			return false;
 		doorbell_ring(c, &c->peer->rx_waiters);
 		doorbell_ring(c, &c->peer->tx_waiters);

@@ -10,7 +10,6 @@
 
 #include <grp.h>
 
-#include "board.h"
 #include "channel.h"
 #include "config.h"
 #include "directory.h"
@@ -19,31 +18,36 @@
 
 static void renounce(struct conn *c, int fd, bool first)
 {
-	if (first && conn_engaged(c))
+	if (first && conn_decided(c))
 		conn_quit(c, fd, REASON_PRIVILEGE);
 	else if (first)
-		rendezvous_release(c);
+		rendezvous_drop(c);
 }
 
-static void before(void)
+// give_up does all that. Other threads go on meanwhile, and until the change is done nothing of
+// theirs comes nearer to a lane.
+static void give_up(void)
 {
-	if (config.off || directory < 0 || process_borrowed())
-		return; // nothing proven yet
+	if (directory < 0)
+		return; // nothing is proven yet
 	process_conns(conn_halt);
 	process_conns(renounce);
 	channel_kill_all(REASON_PRIVILEGE);
-	rendezvous_sweep();
-	rendezvous_retire();
-	board_close();
-	directory_close();
+	rendezvous_forget();
 }
 
 #define PRIVILEGE(name, params, args) \
 	EXPORT int name params \
 	{ \
 		HOOK(); \
-		before(); \
-		return real.name args; \
+		if (config.off || process_borrowed()) \
+			return real.name args; \
+		bool got = rendezvous_hold(); \
+		give_up(); \
+		int r = real.name args, saved = errno; \
+		rendezvous_unhold(got); \
+		errno = saved; \
+		return r; \
 	}
 PRIVILEGE(setuid, (uid_t a), (a))
 PRIVILEGE(setgid, (gid_t a), (a))

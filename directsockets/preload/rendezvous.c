@@ -27,9 +27,9 @@
 // peer any call may handle, for all connections (`progress`). Offers
 // older than 1 s count for nothing and are removed by whoever finds them.
 //
-// One flag serialises this file inside a process. Who finds it taken goes on
-// with TCP and tries at the next step; so nobody ever waits for it, a signal
-// handler included.
+// One lock serialises this file inside a process. Who finds it taken goes on with TCP and tries at
+// the next step; who gives something up waits for it, but not for ever, since it may be a handler
+// that has interrupted who has it, or that one may have left by longjmp.
 #include "real.h"
 
 #include "rendezvous.h"
@@ -37,21 +37,18 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 
-#include "board.h"
 #include "budget.h"
 #include "channel.h"
 #include "clock.h"
 #include "config.h"
 #include "conn.h"
-#include "directory.h"
 #include "epset.h"
 #include "files.h"
+#include "lock.h"
 #include "offer.h"
 #include "place.h"
+#include "presence.h"
 #include "process.h"
 #include "proof.h"
 #include "tuple.h"
@@ -66,55 +63,9 @@ enum {
 };
 
 _Atomic int rendezvous_waiting;
-static atomic_flag busy = ATOMIC_FLAG_INIT;
-static int listener = -1;
-static bool hopeless; // no usable directory: do not try again
-static char me[DIRECTORY_NAME];
-
-// prepared: there is a directory.
-static bool prepared(void)
-{
-	if (directory >= 0 || hopeless)
-		return !hopeless;
-	hopeless = !directory_open();
-	if (hopeless)
-		config_log("no usable fabric directory: everything stays on TCP");
-	else
-		board_open();
-	return !hopeless;
-}
-
-// ready: this process can be found.
-static bool ready(void)
-{
-	if (listener >= 0)
-		return true;
-	if (!prepared())
-		return false;
-	hopeless = true;
-	uint64_t nonce;
-	struct sockaddr_un a;
-	if (getrandom(&nonce, sizeof nonce, GRND_NONBLOCK) != sizeof nonce)
-		return false;
-	snprintf(me, sizeof me, "p-%d-%016llx", (int)getpid(), (unsigned long long)nonce);
-	directory_sweep();
-	int s = real.socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	socklen_t n = directory_address(&a, me);
-	if (s >= 0 && (bind(s, (struct sockaddr *)&a, n) < 0 || real.listen(s, 4096) < 0)) {
-		real.close(s);
-		s = -1;
-	}
-	listener = files_keep(s);
-	if (listener < 0)
-		return false;
-	struct stat st;
-	if (fstat(directory, &st) == 0 && (st.st_mode & 0020))
-		fchmodat(directory, me, 0660, 0);
-	hopeless = false;
-	return true;
-}
-
-void rendezvous_name(char *to, size_t n) { snprintf(to, n, "%s", me); }
+static struct lock busy;
+static const _Atomic bool ours = true; // busy is no other process'
+_Atomic int rendezvous_held;
 
 static void waiting(struct conn *c, enum conn_state to)
 {
@@ -263,7 +214,7 @@ static void first(struct conn *c, int fd)
 		stay(c, fd, REASON_SHARED);
 		return;
 	}
-	if (!prepared()) {
+	if (!presence_prepared()) {
 		stay(c, fd, REASON_DIRECTORY);
 		return;
 	}
@@ -275,7 +226,7 @@ static void first(struct conn *c, int fd)
 		c->due = c->calls + STEP;
 		return;
 	}
-	if (why == REASON_NONE && !ready())
+	if (why == REASON_NONE && !presence_ready())
 		why = REASON_DIRECTORY;
 	if (why != REASON_NONE) {
 		stay(c, fd, why);
@@ -287,10 +238,8 @@ static void first(struct conn *c, int fd)
 	c->due = c->calls + 1;
 	*place_of(c->ino) = fd;
 	bool found = offer_look(c, peer, &ino); // then we need none of our own
-	if (!found && !offer_make(c, me) && errno == ENOENT) { // the directory was removed: make it anew
-		rendezvous_retire();
-		board_close();
-		directory_close();
+	if (!found && !offer_make(c, presence_name) && errno == ENOENT) { // the directory was removed: make it anew
+		presence_forget();
 		c->due = c->calls + STEP;
 		return;
 	}
@@ -462,8 +411,8 @@ static void progress(void)
 {
 	enum reason why;
 	sweep_channels();
-	for (int i = 0; i < 16 && listener >= 0; i++) {
-		int s = real.accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	for (int i = 0; i < 16 && presence_listener >= 0; i++) {
+		int s = real.accept4(presence_listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 		if (s < 0)
 			break;
 		s = files_keep(s);
@@ -480,37 +429,37 @@ static void progress(void)
 
 void rendezvous_sweep(void)
 {
-	if (!due || atomic_flag_test_and_set(&busy))
+	if (!due || !lock_try(&busy, &ours))
 		return;
 	sweep_channels();
-	atomic_flag_clear(&busy);
+	lock_give(&busy);
 }
 
 void rendezvous_progress(void)
 {
-	if (atomic_flag_test_and_set(&busy))
+	if (!lock_try(&busy, &ours))
 		return;
 	int saved = errno;
 	progress();
 	errno = saved;
-	atomic_flag_clear(&busy);
+	lock_give(&busy);
 }
 
 bool rendezvous_possible(void)
 {
-	if (atomic_flag_test_and_set(&busy))
+	if (!lock_try(&busy, &ours))
 		return true; // somebody is at it, so it seems to be
 	int saved = errno;
-	bool yes = ready();
+	bool yes = presence_ready();
 	errno = saved;
-	atomic_flag_clear(&busy);
+	lock_give(&busy);
 	return yes;
 }
 
 void rendezvous_step(struct conn *c, int fd)
 {
 	if (c->calls < c->due || (c->owner != process_id() && c->state != CONN_COUNTING) ||
-	    atomic_flag_test_and_set(&busy))
+	    !lock_try(&busy, &ours))
 		return;
 	int saved = errno;
 	uint64_t now = clock_ns();
@@ -535,7 +484,7 @@ void rendezvous_step(struct conn *c, int fd)
 		break;
 	}
 	errno = saved;
-	atomic_flag_clear(&busy);
+	lock_give(&busy);
 }
 
 void rendezvous_stay(struct conn *c, int fd, enum reason why)
@@ -557,11 +506,19 @@ void rendezvous_release(struct conn *c)
 {
 	if (c->owner != process_id())
 		return;
-	for (int i = 0; atomic_flag_test_and_set(&busy); i++) {
+	for (int i = 0; !lock_try(&busy, &ours); i++) {
 		if (i == 10000)
 			return; // then it stays on TCP
 		clock_pause();
 	}
+	rendezvous_drop(c);
+	lock_give(&busy);
+}
+
+void rendezvous_drop(struct conn *c)
+{
+	if (c->owner != process_id())
+		return;
 	switch (c->state) {
 	case CONN_OFFERED:
 	case CONN_ATTACHING:
@@ -572,29 +529,51 @@ void rendezvous_release(struct conn *c)
 		c->due = c->calls + STEP;
 		waiting(c, CONN_COUNTING);
 	}
-	atomic_flag_clear(&busy);
 }
 
 void rendezvous_child(void)
 {
-	// What we inherited is the parent's.
-	files_close(listener);
-	listener = -1;
-	hopeless = false;
+	presence_child();
 	rendezvous_waiting = due = 0;
 	conn_attached = 0;
-	proof_forget();
-	atomic_flag_clear(&busy);
+	lock_init(&busy);
+	rendezvous_held = 0;
+}
+
+static bool seize(unsigned naps)
+{
+	int saved = errno;
+	bool got;
+	for (unsigned i = 0; !(got = lock_try(&busy, &ours)) && i < naps; i++)
+		clock_nap();
+	errno = saved;
+	return got;
 }
 
 void rendezvous_retire(void)
 {
-	hopeless = false;
-	proof_forget();
-	if (listener < 0)
-		return;
-	unlinkat(directory, me, 0);
-	directory_sweep();
-	files_close(listener);
-	listener = -1;
+	if (!seize(100))
+		return; // others find out by themselves that nobody listens there
+	presence_retire();
+	lock_give(&busy);
+}
+
+bool rendezvous_hold(void)
+{
+	rendezvous_held++;
+	return seize(10000);
+}
+
+void rendezvous_forget(void)
+{
+	if (due)
+		sweep_channels();
+	presence_forget();
+}
+
+void rendezvous_unhold(bool got)
+{
+	rendezvous_held--;
+	if (got)
+		lock_give(&busy);
 }

@@ -29,20 +29,27 @@ void rendezvous_stay(struct conn *c, int fd, enum reason why);
 // rendezvous_closed is told that a connection was in a state when it closed.
 void rendezvous_closed(struct conn *c, uint32_t was);
 
-// rendezvous_name is the name of this process' listener.
-void rendezvous_name(char *to, size_t n);
-
 // rendezvous_release is told that this process lets go of a connection that
 // another one of the family keeps, which may then look for the peer itself.
 void rendezvous_release(struct conn *c);
+
+// rendezvous_hold: until rendezvous_unhold no connection of this process comes nearer to a lane,
+// and none is moved to the one it has. Meanwhile rendezvous_drop is rendezvous_release, and
+// rendezvous_forget gives up directory, listener and dead channels. What it gives is for
+// rendezvous_unhold.
+bool rendezvous_hold(void);
+void rendezvous_drop(struct conn *c);
+void rendezvous_forget(void);
+void rendezvous_unhold(bool got);
+extern _Atomic int rendezvous_held;
 
 // rendezvous_sweep_due says that a dead channel has lost its last lane;
 // rendezvous_sweep frees such channels, as does rendezvous_progress. No lock is held.
 void rendezvous_sweep_due(void);
 void rendezvous_sweep(void);
 
-// rendezvous_retire takes back what others find this process by: before exec,
-// a change of privileges, and at exit. The next connection makes it anew.
+// rendezvous_retire takes back what others find this process by: before exec and
+// at exit. The next connection makes it anew.
 void rendezvous_retire(void);
 
 void rendezvous_child(void); // after fork

@@ -197,6 +197,12 @@ ssize_t stream_recv(struct conn *c, int fd, const struct iovec *iov, int n, int 
 	}
 }
 
+bool stream_heeds(struct conn *c)
+{
+	return (c->tx_mode == MODE_LANE && atomic_load((_Atomic uint64_t *)(uintptr_t)&c->peer->go_back)) ||
+	       (c->rx_mode == MODE_TCP && !c->rx_pending && lane_valid(&c->rx, c->rx.slot));
+}
+
 HINT void stream_heed(struct conn *c, int fd)
 {
 	if (c->tx_mode == MODE_LANE && atomic_load((_Atomic uint64_t *)(uintptr_t)&c->peer->go_back) && lock_try(&c->tx_lock, &c->sole)) {
@@ -525,10 +531,14 @@ void stream_close(struct conn *c, int fd)
 		lock_give(&c->rx_lock);
 		return;
 	}
-	rx_turn(c, fd);
 	int tcp = 0; // for these the kernel resets, and the peer must not see another end before
-	real.ioctl(fd, FIONREAD, &tcp);
-	bool unread = tcp > 0 || rx_marked(c, fd) || (c->rx_mode == MODE_LANE && (lane_look(&c->rx) != LOOK_NONE || c->rx.advert.left) && !c->rx_eof);
+	enum lane_look look = LOOK_CONTROL; // the peer has just left its lane, or ended: of that nothing is unread
+	for (int i = 0; look == LOOK_CONTROL && i < 4; i++) {
+		rx_turn(c, fd);
+		real.ioctl(fd, FIONREAD, &tcp);
+		look = lane_look(&c->rx);
+	}
+	bool unread = tcp > 0 || rx_marked(c, fd) || (c->rx_mode == MODE_LANE && (look != LOOK_NONE || c->rx.advert.left) && !c->rx_eof);
 	if (!c->dead && !unread && c->linger_s != 0 && !c->tx_shut)
 		tx_finish(c, fd, HOW_CLOSE);
 	// Who is closed already, by both ends or a reset, resets nothing.

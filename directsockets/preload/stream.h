@@ -46,8 +46,9 @@ void stream_told(struct conn *c, uint64_t ticks);
 bool stream_room(struct conn *c);
 
 // stream_heed returns our direction to TCP if the peer asks for it; called before
-// each sleep.
+// each sleep. stream_heeds: there is something to do.
 void stream_heed(struct conn *c, int fd);
+bool stream_heeds(struct conn *c);
 
 int stream_shutdown(struct conn *c, int fd, int how);
 void stream_close(struct conn *c, int fd); // last reference

@@ -49,7 +49,18 @@ func Library(t testing.TB) string {
 // that cancel threads.
 func Delayed(t testing.TB) string {
 	t.Helper()
-	return Build(t, "libextds-delayed.so", []string{"-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-finstrument-functions"}, append([]string{"delays.c"}, Sources(t)...)...)
+	return instrumented(t, "libextds-delayed.so", "delays.c")
+}
+
+// Tardy gives a library in which the first thread takes connections back to TCP late (tardy.c).
+func Tardy(t testing.TB) string {
+	t.Helper()
+	return instrumented(t, "libextds-tardy.so", "tardy.c")
+}
+
+func instrumented(t testing.TB, name, by string) string {
+	t.Helper()
+	return Build(t, name, []string{"-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-finstrument-functions"}, append([]string{by}, Sources(t)...)...)
 }
 
 // Fabric makes a fabric directory for one test.

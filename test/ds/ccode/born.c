@@ -1,9 +1,10 @@
-// Threads that open and close connections while another starts processes.
+// Threads that open and close connections while another starts processes, or changes its user.
 //
-//	born fork|exec|vfork|spawn SECONDS
+//	born fork|exec|vfork|spawn|seteuid SECONDS
 //
 // Three clients connect to a server of the same process, exchange some blocks, verify them
-// and close, again and again. Meanwhile children are made that end at once, or another program.
+// and close, again and again. Meanwhile children are made that end at once, or another program,
+// or all connections are taken back to TCP now and then.
 //
 // Exit status: 0 all is well, 1 not (said on stderr).
 #define _GNU_SOURCE
@@ -94,6 +95,13 @@ static void *client(void *arg)
 	return NULL;
 }
 
+static int change_user(void)
+{
+	struct timespec t = {0, 10 * 1000 * 1000};
+	nanosleep(&t, NULL); // connections get lanes meanwhile
+	return seteuid(geteuid());
+}
+
 static pid_t start(const char *how)
 {
 	static char *argv[] = {"true", NULL};
@@ -127,7 +135,7 @@ int main(int argc, char **argv)
 	long started = 0;
 	int status;
 	if (argc != 3) {
-		fprintf(stderr, "usage: born fork|exec|vfork|spawn SECONDS\n");
+		fprintf(stderr, "usage: born fork|exec|vfork|spawn|seteuid SECONDS\n");
 		return 1;
 	}
 	time_t end = time(NULL) + atoi(argv[2]);
@@ -141,6 +149,11 @@ int main(int argc, char **argv)
 		if ((errno = pthread_create(&t[i], NULL, client, (void *)(i + 1))) != 0)
 			die("pthread_create");
 	for (; time(NULL) < end; started++) {
+		if (strcmp(argv[1], "seteuid") == 0) {
+			if (change_user() < 0)
+				die("seteuid");
+			continue;
+		}
 		pid_t pid = start(argv[1]);
 		if (pid < 0 || waitpid(pid, &status, 0) != pid || status != 0)
 			die("child");
