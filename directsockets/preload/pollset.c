@@ -12,6 +12,9 @@
 //
 // An unengaged connection has a user while it is polled natively, so that nobody
 // engages it meanwhile.
+//
+// Another thread may close what is polled. As in the kernel the call sleeps on, and when it wakes
+// what has the number then counts (changed).
 #include "real.h"
 
 #include "pollset.h"
@@ -64,6 +67,9 @@ static __thread uint64_t asked __attribute__((tls_model("initial-exec")));
 static __thread uint32_t looks __attribute__((tls_model("initial-exec")));
 static __thread struct spin spin __attribute__((tls_model("initial-exec")));
 
+// at is the descriptor to use for an engaged one: another thread may have closed the program's.
+static int at(const struct pollset *p, nfds_t i) { return conn_fd(p->entry[i].c, p->fds[i].fd); }
+
 // ends asks the kernel about the ends of those engaged of which it was not asked lately,
 // which are always wanted. It cannot tell all of one that has shut down or hung up.
 static void ends(struct pollset *p)
@@ -72,7 +78,7 @@ static void ends(struct pollset *p)
 	bool any = false;
 	for (nfds_t i = 0; i < p->n; i++) {
 		bool due = p->entry[i].engaged && stream_asks(p->entry[i].c);
-		p->work[i] = (struct pollfd){due ? p->fds[i].fd : -1, POLLIN | POLLRDHUP, 0};
+		p->work[i] = (struct pollfd){due ? at(p, i) : -1, POLLIN | POLLRDHUP, 0};
 		any |= due;
 	}
 	uint64_t now = clock_ticks();
@@ -120,7 +126,7 @@ static int look(struct pollset *p, bool ask)
 		if (++looks % LOOKS == 0)
 			atomic_store(&c->rx_hint, 1);
 		if (stream_glance(c, want))
-			r = stream_ready(c, p->fds[i].fd, want);
+			r = stream_ready(c, at(p, i), want);
 		if (r & EPOLLIN)
 			r |= POLLRDNORM;
 		if (r & EPOLLOUT)
@@ -168,7 +174,7 @@ static void arm(struct pollset *p)
 			epset_arm(p->entry[i].set);
 		if (!p->entry[i].engaged)
 			continue;
-		stream_heed(c, p->fds[i].fd);
+		stream_heed(c, at(p, i));
 		int line = p->perch ? perch_line(p->perch, c->channel) : -1;
 		if (line < 0) {
 			p->poor = true;
@@ -242,7 +248,7 @@ static bool alone(const struct pollset *p, bool timed)
 	struct conn *c = p->entry[0].c;
 	return p->n == 1 && p->entry[0].engaged && p->perch && !p->poor && (!timed || nap_timed()) &&
 	       p->fds[0].events & (POLLIN | POLLRDNORM) && !(p->fds[0].events & (POLLOUT | POLLWRNORM)) &&
-	       perch_alone(p->perch, perch_line(p->perch, c->channel), c, p->fds[0].fd);
+	       perch_alone(p->perch, perch_line(p->perch, c->channel), c, at(p, 0));
 }
 
 // asleep really sleeps: the result of ppoll on everything, not yet evaluated.
@@ -250,7 +256,7 @@ static int asleep(struct pollset *p, int64_t left, const sigset_t *mask)
 {
 	for (nfds_t i = 0; i < p->n; i++) {
 		struct conn *c = p->entry[i].c;
-		p->work[i] = (struct pollfd){p->fds[i].fd, p->fds[i].events, 0};
+		p->work[i] = (struct pollfd){p->entry[i].engaged ? at(p, i) : p->fds[i].fd, p->fds[i].events, 0};
 		if (p->entry[i].set && p->fds[i].events & (POLLIN | POLLRDNORM)) {
 			int fd = epset_watch(p->entry[i].set);
 			if (fd >= 0)
@@ -319,8 +325,20 @@ static int count(const struct pollset *p)
 	return n;
 }
 
-static int run(struct pollset *p, int64_t timeout, const sigset_t *mask)
+// changed: a number is another connection's by now, or nothing's.
+static bool changed(const struct pollset *p)
 {
+	for (nfds_t i = 0; i < p->n; i++)
+		if (p->entry[i].engaged && files_conn(p->fds[i].fd) != p->entry[i].c)
+			return true;
+	return false;
+}
+
+// run is the call, or CHANGED, and what is left of the time.
+enum { CHANGED = -2 };
+static int run(struct pollset *p, int64_t *time, const sigset_t *mask)
+{
+	int64_t timeout = *time;
 	uint64_t begun = clock_ns(), now = begun;
 	for (;;) {
 		bool ask = timeout == 0 || now - kernel_ns >= KERNEL_SPIN_NS;
@@ -400,6 +418,11 @@ static int run(struct pollset *p, int64_t timeout, const sigset_t *mask)
 			return -1;
 		now = clock_ns();
 		kernel_ns = 0; // what the kernel had is asked for in the next round
+		if (changed(p)) {
+			if (timeout > 0)
+				*time = now - begun < (uint64_t)timeout ? timeout - (int64_t)(now - begun) : 0;
+			return CHANGED;
+		}
 	}
 }
 
@@ -444,7 +467,7 @@ int pollset_wait(struct pollfd *fds, nfds_t n, int64_t timeout, const sigset_t *
 	if (engaged) {
 		for (nfds_t i = 0; i < n; i++)
 			fds[i].revents = 0;
-		r = run(&p, timeout, mask);
+		r = run(&p, &timeout, mask);
 	} else {
 		r = nap_poll(fds, n, timeout < 0 ? NULL : &t, mask, hold, &p);
 	}
@@ -452,5 +475,5 @@ int pollset_wait(struct pollfd *fds, nfds_t n, int64_t timeout, const sigset_t *
 	keep(&p, -1);
 	free(heap);
 	errno = saved;
-	return r;
+	return r == CHANGED ? pollset_wait(fds, n, timeout, mask) : r;
 }

@@ -137,6 +137,7 @@ ssize_t stream_recv(struct conn *c, int fd, const struct iovec *iov, int n, int 
 			    stream_ready(c, fd, EPOLLIN) & EPOLLIN)
 				break;
 			e = c->nonblock || flags & MSG_DONTWAIT ? EAGAIN : sleep_on(&z, c, fd, EPOLLIN);
+			fd = conn_fd(c, fd);
 		}
 		errno = e;
 		return e ? -1 : 0;
