@@ -22,9 +22,7 @@ func compare(ctx context.Context, b *bench, pt *point, row *report.Row) error {
 	counts := [2]int{pt.count, pt.count}
 	quiet := measure.Result.Undisturbed
 	if !pt.sleeps {
-		if row.CoreToCore, err = b.coreToCore(ctx); err != nil {
-			return err
-		}
+		row.CoreToCore = measure.CoreToCore(b.Lead, b.Follow)
 	} else {
 		quiet = func(measure.Result) bool { return true } // a sleeper cannot tell
 	}
@@ -55,24 +53,4 @@ func compare(ctx context.Context, b *bench, pt *point, row *report.Row) error {
 		row.Note = fmt.Sprintf("in one run a side slept in only %.0f %% of the rounds: its message had come already", 100*slept)
 	}
 	return nil
-}
-
-// coreToCore measures how far the two CPUs are apart now, in ns. The distance
-// is the least of several looks: whatever comes in between only adds to it.
-func (b *bench) coreToCore(ctx context.Context) (least float64, err error) {
-	ping, err := b.duo.Prepare(ctx, "bare/ping", measure.Params{})
-	if err != nil {
-		return 0, err
-	}
-	const looks, rounds = 10, 2000 // a quarter of a millisecond each
-	for range looks {
-		r, err := ping.Run(ctx, rounds)
-		if err != nil {
-			return 0, err
-		}
-		if ns := halfRoundTrip(r, 0); least == 0 || ns < least {
-			least = ns
-		}
-	}
-	return least, nil
 }

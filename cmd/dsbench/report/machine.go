@@ -19,19 +19,20 @@ import (
 // A Machine is where and how a report was made. What could not be found out
 // is empty.
 type Machine struct {
-	Time    time.Time         `json:"time"`              // when the command started
-	Command []string          `json:"command"`           // its arguments, to repeat it
-	Version string            `json:"version,omitempty"` // revision of exnet, "+dirty" if changed
-	Go      string            `json:"go"`                // version of the compiler
-	Arch    string            `json:"arch"`              // GOARCH
-	Kernel  string            `json:"kernel"`            // uname: system and release
-	CPU     string            `json:"cpu"`               // model
-	Virtual bool              `json:"virtual"`           // a virtual machine
-	CPUs    int               `json:"cpus"`              // that this process may use
-	Pinned  []int             `json:"pinned,omitempty"`  // where lead and follow ran
-	Memory  int64             `json:"memory"`            // bytes
-	Caches  map[string]string `json:"caches,omitempty"`  // of the first CPU: "L2" "1024K"
-	Load    float64           `json:"load"`              // average of the last minute, at the start
+	Time    time.Time         `json:"time"`                     // when the command started
+	Command []string          `json:"command"`                  // its arguments, to repeat it
+	Version string            `json:"version,omitempty"`        // revision of exnet, "+dirty" if changed
+	Go      string            `json:"go"`                       // version of the compiler
+	Arch    string            `json:"arch"`                     // GOARCH
+	Kernel  string            `json:"kernel"`                   // uname: system and release
+	CPU     string            `json:"cpu"`                      // model
+	Virtual bool              `json:"virtual"`                  // a virtual machine
+	CPUs    int               `json:"cpus"`                     // that this process may use
+	Pinned  []int             `json:"pinned,omitempty"`         // where lead and follow ran
+	Memory  int64             `json:"memory"`                   // bytes
+	Caches  map[string]string `json:"caches,omitempty"`         // of the first CPU: "L2" "1024K"
+	Load    float64           `json:"load"`                     // average of the last minute, at the start
+	Call    float64           `json:"system_call_ns,omitempty"` // an empty one
 }
 
 // ThisMachine describes this machine and command.
@@ -57,6 +58,7 @@ func ThisMachine(command []string, pinned []int) Machine {
 		m.Load = float64(si.Loads[0]) / (1 << 16) // SI_LOAD_SHIFT
 	}
 	m.CPU, m.Virtual = cpuInfo("/proc/cpuinfo")
+	m.Call = measure.SystemCall()
 	return m
 }
 
@@ -122,5 +124,9 @@ func (m Machine) String() string {
 	if len(m.Pinned) > 0 {
 		parts = append(parts, "pinned to "+measure.FormatCPUs(m.Pinned))
 	}
-	return strings.Join(append(parts, m.Kernel, m.Go, fmt.Sprintf("load %.2f", m.Load)), " · ")
+	parts = append(parts, m.Kernel, m.Go, fmt.Sprintf("load %.2f", m.Load))
+	if m.Call > 0 {
+		parts = append(parts, "a system call "+Nanoseconds.Format(m.Call))
+	}
+	return strings.Join(parts, " · ")
 }

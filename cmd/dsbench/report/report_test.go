@@ -22,7 +22,7 @@ func sample() *Report {
 		Machine: Machine{
 			Time: time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC), Command: []string{"dsbench", "fabric"},
 			Go: "go1.26.8", Arch: "amd64", Kernel: "Linux 6.18.44", CPU: "AMD EPYC", Virtual: true,
-			CPUs: 2, Pinned: []int{0, 1}, Memory: 8 << 30, Caches: map[string]string{"L1": "48K", "L2": "1024K"}, Load: 0.25,
+			CPUs: 2, Pinned: []int{0, 1}, Memory: 8 << 30, Caches: map[string]string{"L1": "48K", "L2": "1024K"}, Load: 0.25, Call: 104,
 		},
 		Rows: []Row{
 			{Test: "velo-latency", Path: "shm", Size: 8, Unit: Nanoseconds, Runs: []float64{98, 101, 99, 250, 97},
@@ -238,7 +238,7 @@ func TestFormat(t *testing.T) {
 
 func TestMachine(t *testing.T) {
 	m := ThisMachine([]string{"dsbench"}, []int{0, 1})
-	if m.CPUs < 1 || m.Memory <= 0 || m.Kernel == "" || m.Go == "" || m.Time.IsZero() {
+	if m.CPUs < 1 || m.Memory <= 0 || m.Kernel == "" || m.Go == "" || m.Time.IsZero() || m.Call <= 0 {
 		t.Errorf("this machine is %+v", m)
 	}
 	dir := t.TempDir()

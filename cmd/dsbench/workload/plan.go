@@ -207,6 +207,7 @@ func (p Plan) Run(ctx context.Context, r *report.Report, progress *report.Progre
 	for _, t := range p.tests() {
 		name := strings.TrimSpace(t.name + " " + report.FormatSize(t.size))
 		progress.Doing(name)
+		apart := measure.CoreToCore(p.CPUs[0], p.CPUs[1])
 		rows, err := b.measure(ctx, t)
 		if ctx.Err() != nil {
 			r.Partial = true
@@ -218,6 +219,7 @@ func (p Plan) Run(ctx context.Context, r *report.Report, progress *report.Progre
 		}
 		for _, row := range rows {
 			if len(row.Runs) > 0 {
+				row.CoreToCore = apart
 				r.Rows = append(r.Rows, row.Finish())
 			}
 		}
