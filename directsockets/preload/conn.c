@@ -15,11 +15,6 @@
 // that one uses the descriptor; and who gives up must not undo what a close has set that looked
 // before. Models: test/memmodel/channel (engage, closing).
 //
-// A thread that acts on connections which are not its own call's (process_conns, conn_heed) finds
-// them by number, and another thread may close that number and open another connection with it
-// meanwhile. So it uses a copy, of which it makes sure that it is of the connection (conn_pin;
-// model: pinning).
-//
 // While it holds both locks, engaging also compares our count of stream bytes
 // with the kernel's: bytes that moved through a call without a hook (stdio,
 // a raw system call) make the offsets N meaningless, so such a connection
@@ -39,6 +34,7 @@
 #include "clock.h"
 #include "doorbell.h"
 #include "epset.h"
+#include "number.h"
 #include "process.h"
 #include "stream.h"
 #include "worth.h"
@@ -175,26 +171,6 @@ void conn_stays(struct conn *c, int fd, enum reason why)
 	conn_break(c, fd, why);
 }
 
-int conn_pin(const struct conn *c, int fd)
-{
-	if (single_thread() || files_ours(fd))
-		return fd;
-	// Who closes it takes it out of the table first: if it is there now, the copy is of it.
-	int copy = files_copy(fd);
-	if (files_conn(fd) == c)
-		return copy < 0 ? fd : copy;
-	files_close(copy);
-	return -1;
-}
-
-void conn_unpin(int pin, int fd)
-{
-	int saved = errno;
-	if (pin != fd)
-		files_close(pin);
-	errno = saved;
-}
-
 // undecided ends ENGAGING with another state, unless the last descriptor was closed by a thread
 // that had looked at the state before (conn_close). It made one user more, so nothing was done.
 static bool undecided(struct conn *c, enum conn_state to)
@@ -218,10 +194,10 @@ void conn_heed(void)
 		struct conn *c = files_conn(fd);
 		if (!c || c->state != CONN_ENGAGED || !(c = conn_get(fd)))
 			continue;
-		int pin = conn_engaged(c) && stream_heeds(c) ? conn_pin(c, fd) : -1;
+		int pin = conn_engaged(c) && stream_heeds(c) ? number_pin(c, fd) : -1;
 		if (pin >= 0) {
 			stream_heed(c, pin);
-			conn_unpin(pin, fd);
+			number_unpin(pin, fd);
 		}
 		conn_put(c);
 	}
@@ -366,15 +342,6 @@ void conn_dup(int from, int to)
 	conn_put(c);
 }
 
-// held_here is another descriptor of it in this process, or -1.
-static int held_here(const struct conn *c)
-{
-	for (int fd = 0; fd < files_top(); fd++)
-		if (files_conn(fd) == c)
-			return fd;
-	return -1;
-}
-
 // many_others counts those without a seat, of which we are one or not.
 static int many_others(const struct conn *c) { return (int)c->many - !(c->holders & family_own()); }
 
@@ -438,7 +405,7 @@ void conn_close(int fd, bool real_too)
 	conn_decided(c); // fd is in use meanwhile
 	files_begin();
 	files_clear(fd);
-	int copy = c->refs > 1 ? held_here(c) : -1;
+	int copy = c->refs > 1 ? number_here(c) : -1;
 	if (epset_closed(c, fd, copy))
 		conn_stay(c, copy, REASON_NESTED);
 	bool last = atomic_fetch_sub(&c->refs, 1) == 1, left = !last && copy < 0;
@@ -472,13 +439,13 @@ void conn_close(int fd, bool real_too)
 bool conn_return(struct conn *c, int fd, enum reason why)
 {
 	atomic_store(&c->reason, why);
-	int pin = conn_pin(c, fd);
+	int pin = number_pin(c, fd);
 	if (pin < 0)
 		return true; // closed: there is nothing to take back
 	bool back = !c->dead && stream_back(c, pin); // a reset is known to us alone
 	if (back)
 		kernel_lowat(c, pin, c->rcvlowat);
-	conn_unpin(pin, fd); // sets would have it as long as it is open
+	number_unpin(pin, fd); // sets would have it as long as it is open
 	if (!back)
 		return false;
 	epset_disengaged(c);
@@ -490,20 +457,20 @@ bool conn_return(struct conn *c, int fd, enum reason why)
 
 void conn_halt(struct conn *c, int fd, bool first)
 {
-	int pin = first && conn_engaged(c) ? conn_pin(c, fd) : -1;
+	int pin = first && conn_engaged(c) ? number_pin(c, fd) : -1;
 	if (pin < 0)
 		return;
 	stream_halt(c, pin);
-	conn_unpin(pin, fd);
+	number_unpin(pin, fd);
 }
 
 void conn_break(struct conn *c, int fd, enum reason why)
 {
-	int pin = conn_pin(c, fd);
+	int pin = number_pin(c, fd);
 	if (pin < 0)
 		return;
 	conn_reset(c, pin, why);
-	conn_unpin(pin, fd);
+	number_unpin(pin, fd);
 }
 
 bool conn_stay(struct conn *c, int fd, enum reason why)

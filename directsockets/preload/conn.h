@@ -42,10 +42,6 @@ static inline void conn_stir(struct conn *c)
 // conn_more is one use more of one that is in use.
 static inline void conn_more(struct conn *c) { single_inc(&c->users, conn_sole(c)); }
 
-// conn_fd is the descriptor to use in a call that began with fd: another thread may
-// have closed that one meanwhile, which does not end the call.
-static inline int conn_fd(const struct conn *c, int fd) { return c->kept ? c->kept : fd; }
-
 // conn_get returns the connection of a descriptor, or NULL. Until conn_put it is
 // neither freed nor moved to lanes by others.
 static inline struct conn *conn_get(int fd)
@@ -60,12 +56,6 @@ static inline struct conn *conn_get(int fd)
 		conn_put(c);
 	}
 }
-
-// conn_pin is a descriptor of a connection that came from conn_get(fd), for whoever walks over
-// connections that are not his: another thread may close fd meanwhile, and the number be another
-// connection's. -1: it is closed. Without a descriptor left it is fd itself.
-int conn_pin(const struct conn *c, int fd);
-void conn_unpin(int pin, int fd);
 
 // conn_below is the usual answer of conn_enter for a connection that has done too little to be
 // considered for a lane: true if it is one. Of two threads that count at once one may be
@@ -160,7 +150,7 @@ bool conn_fin_came(int fd);
 // conn_reset aborts: ECONNRESET here and at the peer.
 void conn_reset(struct conn *c, int fd, enum reason why);
 
-// conn_break is that for whoever walks over connections (conn_pin).
+// conn_break is that for whoever walks over connections (number_pin).
 void conn_break(struct conn *c, int fd, enum reason why);
 
 // conn_heed gives back, on all connections of this process, what peers ask for that

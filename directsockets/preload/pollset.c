@@ -30,6 +30,7 @@
 #include "epset.h"
 #include "member.h"
 #include "nap.h"
+#include "number.h"
 #include "perch.h"
 #include "sleep.h"
 #include "stream.h"
@@ -68,7 +69,7 @@ static __thread uint32_t looks __attribute__((tls_model("initial-exec")));
 static __thread struct spin spin __attribute__((tls_model("initial-exec")));
 
 // at is the descriptor to use for an engaged one: another thread may have closed the program's.
-static int at(const struct pollset *p, nfds_t i) { return conn_fd(p->entry[i].c, p->fds[i].fd); }
+static int at(const struct pollset *p, nfds_t i) { return number_now(p->entry[i].c, p->fds[i].fd); }
 
 // ends asks the kernel about the ends of those engaged of which it was not asked lately,
 // which are always wanted. It cannot tell all of one that has shut down or hung up.

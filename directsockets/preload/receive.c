@@ -16,6 +16,7 @@
 #include "config.h"
 #include "conn.h"
 #include "doorbell.h"
+#include "number.h"
 #include "stream.h"
 #include "transmit.h"
 #include "zcopy.h"
@@ -232,7 +233,7 @@ static bool probe(struct conn *c, int fd, bool lane)
 	struct pollfd p = {fd, POLLIN | POLLRDHUP, 0};
 	bool news = false;
 	atomic_store_explicit(&c->asked, clock_ticks(), memory_order_relaxed);
-	if (c->dead || look(c, fd, &p) < 0)
+	if (c->dead || number_now(c, fd) != fd || look(c, fd, &p) < 0) // it may be another connection's by now
 		return false;
 	if (p.revents & POLLRDHUP && !c->dead && (!c->rx_shut || conn_fin_came(fd))) {
 		news |= !c->rx_fin;

@@ -30,6 +30,7 @@
 #include "conn.h"
 #include "doorbell.h"
 #include "nap.h"
+#include "number.h"
 #include "perch.h"
 #include "receive.h"
 #include "stream.h"
@@ -182,7 +183,8 @@ int sleep_on(struct sleep *s, struct conn *c, int fd, uint32_t want)
 		atomic_store(&c->rx_hint, 1);
 	if (atomic_load(&ch->live) != 1)
 		atomic_store(&c->rx_hint, 1);
-	if (p[0].revents & POLLNVAL && !c->kept) // closed: see conn_fd
+	int now = number_now(c, fd);
+	if (now < 0 || (p[0].revents & POLLNVAL && now == fd)) // closed
 		result = EBADF;
 	return result;
 }

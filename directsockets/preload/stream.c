@@ -45,6 +45,7 @@
 #include "conn.h"
 #include "doorbell.h"
 #include "filemap.h"
+#include "number.h"
 #include "receive.h"
 #include "sleep.h"
 #include "transmit.h"
@@ -137,7 +138,7 @@ ssize_t stream_recv(struct conn *c, int fd, const struct iovec *iov, int n, int 
 			    stream_ready(c, fd, EPOLLIN) & EPOLLIN)
 				break;
 			e = c->nonblock || flags & MSG_DONTWAIT ? EAGAIN : sleep_on(&z, c, fd, EPOLLIN);
-			fd = conn_fd(c, fd);
+			fd = number_now(c, fd);
 		}
 		errno = e;
 		return e ? -1 : 0;
@@ -192,7 +193,7 @@ ssize_t stream_recv(struct conn *c, int fd, const struct iovec *iov, int n, int 
 			return failed(c, got, (int)-r, MSG_NOSIGNAL);
 		s.moved = got > 0;
 		int e = sleep_on(&s, c, fd, EPOLLIN);
-		fd = conn_fd(c, fd);
+		fd = number_now(c, fd);
 		if (e)
 			return failed(c, got, e, MSG_NOSIGNAL);
 	}
@@ -338,7 +339,7 @@ ssize_t stream_send(struct conn *c, int fd, const struct iovec *iov, int n, int 
 			s = sleep_begin(c->sndtimeo_ns);
 		s.moved = done > 0 || z.c;
 		int e = z.c ? sleep_advertised(&s, c, fd) : sleep_on(&s, c, fd, EPOLLOUT);
-		fd = conn_fd(c, fd);
+		fd = number_now(c, fd);
 		if (e && z.c)
 			done += cut_short(c, fd, &cur, flags, &z);
 		if (e == EINTR && !done && sleep_restarts(&s))
@@ -398,7 +399,7 @@ ssize_t stream_sendfile(struct conn *c, int fd, int in, off_t *offset, size_t co
 		filemap_give(map);
 		e = sleep_on(&s, c, fd, EPOLLOUT);
 		map = e ? NULL : filemap_take(in, count);
-		fd = conn_fd(c, fd);
+		fd = number_now(c, fd);
 		if (c->rx_hint && c->tx_mode == MODE_LANE)
 			stream_probe(c, fd);
 	}

@@ -22,7 +22,7 @@ const (
 )
 
 // pinning is how a thread gets a descriptor of a connection that other threads may close meanwhile, and with a number that may
-// be another connection's then (conn_pin in directsockets/preload/conn.c). System calls are fences.
+// be another connection's then (number_pin in directsockets/preload/number.c). System calls are fences.
 //
 //	who walks                           who closes                another
 //	  copy := the descriptor              table := nothing          opens with the same number
