@@ -427,8 +427,9 @@ static int run(struct pollset *p, int64_t *time, const sigset_t *mask)
 	}
 }
 
-int pollset_wait(struct pollfd *fds, nfds_t n, int64_t timeout, const sigset_t *mask)
+static int wait_for(struct pollfd *fds, nfds_t n, int64_t *time, const sigset_t *mask)
 {
+	int64_t timeout = *time;
 	struct entry stack_entry[ON_STACK];
 	struct pollfd stack_work[ON_STACK + 1];
 	struct pollset p = {.fds = fds, .n = n, .entry = stack_entry, .work = stack_work};
@@ -468,7 +469,7 @@ int pollset_wait(struct pollfd *fds, nfds_t n, int64_t timeout, const sigset_t *
 	if (engaged) {
 		for (nfds_t i = 0; i < n; i++)
 			fds[i].revents = 0;
-		r = run(&p, &timeout, mask);
+		r = run(&p, time, mask);
 	} else {
 		r = nap_poll(fds, n, timeout < 0 ? NULL : &t, mask, hold, &p);
 	}
@@ -476,5 +477,14 @@ int pollset_wait(struct pollfd *fds, nfds_t n, int64_t timeout, const sigset_t *
 	keep(&p, -1);
 	free(heap);
 	errno = saved;
-	return r == CHANGED ? pollset_wait(fds, n, timeout, mask) : r;
+	return r;
+}
+
+int pollset_wait(struct pollfd *fds, nfds_t n, int64_t timeout, const sigset_t *mask)
+{
+	int r;
+	do
+		r = wait_for(fds, n, &timeout, mask);
+	while (r == CHANGED);
+	return r;
 }
