@@ -182,8 +182,9 @@ static bool undecided(struct conn *c, enum conn_state to)
 static void leave_attached(struct conn *c, int fd, enum conn_state to, enum reason why)
 {
 	atomic_store(&c->reason, why);
+	if (!undecided(c, to))
+		return; // finish has counted it
 	atomic_fetch_sub(&conn_attached, 1);
-	undecided(c, to);
 	if (to == CONN_OFF)
 		conn_stays(c, fd, why);
 }

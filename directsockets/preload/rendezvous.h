@@ -35,8 +35,8 @@ void rendezvous_release(struct conn *c);
 
 // rendezvous_hold: until rendezvous_unhold no connection of this process comes nearer to a lane,
 // and none is moved to the one it has. Meanwhile rendezvous_drop is rendezvous_release, and
-// rendezvous_forget gives up directory, listener and dead channels. What it gives is for
-// rendezvous_unhold.
+// rendezvous_forget gives up directory, listener and dead channels. False, for rendezvous_unhold:
+// the lock was not to be had for a second, so who has it will not go on.
 bool rendezvous_hold(void);
 void rendezvous_drop(struct conn *c);
 void rendezvous_forget(void);

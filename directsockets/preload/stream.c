@@ -199,20 +199,23 @@ ssize_t stream_recv(struct conn *c, int fd, const struct iovec *iov, int n, int 
 	}
 }
 
-bool stream_heeds(struct conn *c)
+// wanted_back: the peer wants what we write by TCP. switched: it may wait for us to take SWITCH.
+HINT static inline bool wanted_back(struct conn *c)
 {
-	return (c->tx_mode == MODE_LANE && atomic_load((_Atomic uint64_t *)(uintptr_t)&c->peer->go_back)) ||
-	       (c->rx_mode == MODE_TCP && !c->rx_pending && lane_valid(&c->rx, c->rx.slot));
+	return c->tx_mode == MODE_LANE && atomic_load((_Atomic uint64_t *)(uintptr_t)&c->peer->go_back);
 }
+HINT static inline bool switched(struct conn *c) { return c->rx_mode == MODE_TCP && !c->rx_pending && lane_valid(&c->rx, c->rx.slot); }
+
+bool stream_heeds(struct conn *c) { return wanted_back(c) || switched(c); }
 
 HINT void stream_heed(struct conn *c, int fd)
 {
-	if (c->tx_mode == MODE_LANE && atomic_load((_Atomic uint64_t *)(uintptr_t)&c->peer->go_back) && lock_try(&c->tx_lock, &c->sole)) {
+	if (wanted_back(c) && lock_try(&c->tx_lock, &c->sole)) {
 		tx_turn(c, fd);
 		lock_give(&c->tx_lock);
 	}
-	if (c->rx_mode == MODE_TCP && !c->rx_pending && lane_valid(&c->rx, c->rx.slot) && lock_try(&c->rx_lock, &c->sole)) {
-		rx_turn(c, fd); // a writer may wait for us to take SWITCH
+	if (switched(c) && lock_try(&c->rx_lock, &c->sole)) {
+		rx_turn(c, fd);
 		lock_give(&c->rx_lock);
 	}
 }

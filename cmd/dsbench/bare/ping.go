@@ -7,10 +7,6 @@ import (
 	"exnet/cmd/dsbench/measure"
 )
 
-// pingStart is where the two words are, apart from those of the others, so
-// that a ping can be run beside them.
-const pingStart = 2048
-
 // A ping bounces a number between two words.
 type ping struct {
 	pair
@@ -20,7 +16,7 @@ type ping struct {
 
 func newPing(role measure.Role, site *measure.Site, _ measure.Params) (measure.Half, error) {
 	p := &ping{pair: pair{role, site}}
-	p.mine, p.theirs = measure.Word(site.Shared, pingStart), measure.Word(site.Shared, pingStart+measure.CacheLinePair)
+	p.mine, p.theirs = measure.Word(site.Shared, 0), measure.Word(site.Shared, measure.CacheLinePair)
 	if role == measure.Follow {
 		p.mine, p.theirs = p.theirs, p.mine
 	}

@@ -40,9 +40,10 @@ func bestStep(round func() bool) float64 {
 	return float64(best) / costSteps
 }
 
-// CoreToCore is how many nanoseconds two CPUs are apart now: half a round trip of a word. A virtual
-// machine is moved while it runs, so that is not what it was a minute ago. 0: unknown, or
-// they are the same.
+// CoreToCore is how many nanoseconds two CPUs are apart now: half a round trip between two words, each
+// of which one side writes and the other looks at. (A single word that both write takes as little
+// as half of that.) A virtual machine is moved while it runs, so that is not what it was a
+// minute ago. 0: unknown, or they are the same.
 func CoreToCore(a, b int) float64 {
 	if a == b {
 		return 0

@@ -14,7 +14,6 @@ const (
 	closeRaise  = "who closes: counts itself as a user, then reads the state"
 	closeFence  = "who closes: fence between counting itself and reading the state"
 	closeWaits  = "who closes: waits while somebody engages it"
-	engageFirst = "engager: sets the state, then reads the count"
 	engageYield = "engager: gives up while somebody closes it"
 	engageTakes = "engager: takes its state back only while nobody has set another"
 	stillOpen   = "the engager uses a descriptor of the connection"
@@ -102,7 +101,7 @@ func closing() *Model {
 		use := Seq(Load(is, open), Assert(Eq(is, 1), stillOpen), StoreRelease(state, engaged))
 		back := Rule(engageTakes, CompareAndSwap(ok, state, engaging, attached), StoreRelease(state, attached))
 		engager.Does(
-			Rule(engageFirst, Seq(set, look), look, set),
+			Rule(stateFirst, Seq(set, look), look, set),
 			If(Ne(ok, 0),
 				Rule(engageYield,
 					If(Ne(busy, 0), back).Else(use),
@@ -121,7 +120,7 @@ func TestClosingNeedsItsRules(t *testing.T) {
 		{closeRaise, SC, stillOpen},
 		{closeFence, TSO, stillOpen},
 		{closeWaits, SC, stillOpen},
-		{engageFirst, SC, stillOpen},
+		{stateFirst, SC, stillOpen},
 		{engageYield, SC, stillOpen},
 		{engageTakes, SC, staysClosed},
 	}, closing())
