@@ -99,10 +99,15 @@ static bool deserted(const char *name)
 	return yes;
 }
 
+bool directory_expired(const char *offer)
+{
+	struct stat st; // fstatat may be another preloaded library's, which changes times as it does the clock
+	return real.syscall(SYS_newfstatat, directory, offer, &st, AT_SYMLINK_NOFOLLOW) < 0 || clock_wall() - st.st_mtime > DIRECTORY_OFFER_S;
+}
+
 // stale: an offer that has expired or whose process is gone.
 static bool stale(const char *offer)
 {
-	struct stat st;
 	char target[2 * DIRECTORY_NAME];
 	ssize_t n = readlinkat(directory, offer, target, sizeof target - 1);
 	if (n <= 0)
@@ -112,8 +117,7 @@ static bool stale(const char *offer)
 	if (!colon || colon - target >= DIRECTORY_NAME || strchr(target, '/'))
 		return true;
 	*colon = 0;
-	return deserted(target) || (fstatat(directory, offer, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-				    clock_wall() - st.st_mtime > DIRECTORY_OFFER_S);
+	return deserted(target) || directory_expired(offer);
 }
 
 void directory_sweep(void)

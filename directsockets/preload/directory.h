@@ -25,6 +25,9 @@ void directory_close(void);
 // directory_address is where the listener of that name is reached.
 socklen_t directory_address(struct sockaddr_un *a, const char *name);
 
+// directory_expired: an offer that is old, or gone.
+bool directory_expired(const char *offer);
+
 // directory_sweep removes what crashed processes left: listeners nobody listens on
 // and expired offers.
 void directory_sweep(void);

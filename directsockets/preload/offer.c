@@ -11,7 +11,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "clock.h"
 #include "directory.h"
@@ -60,7 +59,6 @@ bool offer_look(struct conn *c, char peer[64], uint64_t *ino)
 {
 	char name[OFFER_NAME], target[128];
 	struct tuple turned;
-	struct stat st;
 	tuple_turn(&turned, &c->tuple);
 	offer_name(name, &turned, c->peer_net ? c->peer_net : c->net);
 	ssize_t n = readlinkat(directory, name, target, sizeof target - 1);
@@ -69,7 +67,7 @@ bool offer_look(struct conn *c, char peer[64], uint64_t *ino)
 	target[n] = 0;
 	char *colon = strchr(target, ':');
 	if (!colon || colon - target >= 64 || strchr(target, '/') || target[0] != 'p' ||
-	    fstatat(directory, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || clock_wall() - st.st_mtime > DIRECTORY_OFFER_S) {
+	    directory_expired(name)) {
 		unlinkat(directory, name, 0);
 		return false;
 	}

@@ -28,6 +28,7 @@
 #include <sys/mman.h>
 #include <sys/single_threaded.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 
 #include "buffer.h"
 #include "channel.h"
@@ -121,7 +122,8 @@ void process_begin(void)
 	}
 	int saved = errno;
 	config_init();
-	uint32_t *p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	// Not mmap: an allocator's own may be made of syscall, which would get here again.
+	uint32_t *p = (uint32_t *)real.syscall(SYS_mmap, NULL, (size_t)4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, (off_t)0);
 	if (p == MAP_FAILED || madvise(p, 4096, MADV_WIPEONFORK) < 0) {
 		static uint32_t always = 1;
 		p = &always;

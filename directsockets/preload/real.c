@@ -2,8 +2,12 @@
 #include "real.h"
 
 #include <dlfcn.h>
+#include <gnu/libc-version.h>
+#include <stdint.h>
+#include <sys/syscall.h>
 
 struct real real;
+int (*real_clock)(clockid_t, struct timespec *) = clock_gettime;
 
 // In a static program (libextds.a) there is nothing to look up: what ld --wrap=read
 // leaves of the C library's read is called __real_read.
@@ -16,6 +20,10 @@ REAL_FUNCTIONS(F)
 #define RESOLVE(type, name) (type) dlsym(RTLD_NEXT, #name)
 #endif
 
+#ifndef EXTDS_STATIC
+static int ask_kernel(clockid_t clock, struct timespec *t) { return (int)real.syscall(SYS_clock_gettime, clock, t); }
+#endif
+
 void real_init(void)
 {
 	// Each store is the same pointer for whoever resolves it, so that a race
@@ -23,4 +31,10 @@ void real_init(void)
 #define F(ret, name, args) real.name = RESOLVE(ret(*) args, name);
 	REAL_FUNCTIONS(F)
 #undef F
+#ifndef EXTDS_STATIC
+	Dl_info clock, libc;
+	if (!dladdr((void *)(uintptr_t)clock_gettime, &clock) || !dladdr((void *)(uintptr_t)gnu_get_libc_version, &libc) ||
+	    clock.dli_fbase != libc.dli_fbase)
+		real_clock = ask_kernel;
+#endif
 }

@@ -110,6 +110,10 @@ struct real {
 };
 extern struct real real;
 
+// real_clock is clock_gettime with the kernel's time, also where another preloaded library shows the
+// program another one, that stands still or runs ten times as fast (faketime).
+extern int (*real_clock)(clockid_t, struct timespec *);
+
 // real_init resolves them; it is idempotent and safe to run twice at once.
 void real_init(void);
 

@@ -332,6 +332,30 @@ func TestQuotaOfCPUs(t *testing.T) {
 	}
 }
 
+// Another preloaded library may stand in front of the C library's calls that ours needs (beside.c),
+// and come before it or after. What the program sees of it is not the library's time: none of its
+// sleeps and spins may become endless.
+func TestBesideAnotherLibrary(t *testing.T) {
+	library := ds.Library(t)
+	other := ds.Build(t, "beside.so", []string{"-shared", "-fPIC"}, "beside.c")
+	for name, order := range map[string]string{"first": other + ":$LD_PRELOAD", "last": "$LD_PRELOAD:" + other} {
+		t.Run(name, func(t *testing.T) {
+			stage := script.Stage{Player: behind(t, "export LD_PRELOAD="+order), Env: ds.Preload(library, ds.Fabric(t))}
+			sockets := outcome(t, stage, parse(t, conversation+`b set d rcvtimeo 60
+b recv d 1
+b poll 60 d in
+a write c 10
+b recv d 10
+`))
+			for _, end := range both {
+				if s := sockets[end]; s.State != status.Lane {
+					t.Errorf("end %c: %+v", end, s)
+				}
+			}
+		})
+	}
+}
+
 // A limit is what files of a cgroup below a directory are to hold.
 type limit struct {
 	root  string
