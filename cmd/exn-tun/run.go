@@ -59,7 +59,7 @@ func (c *runCommand) Run(messages messages) error {
 	if err != nil {
 		return coded{err, exitCannotRun}
 	}
-	options := launch.Options{Fabric: c.Fabric, Require: c.Require, Verbose: c.Verbose}
+	options := launch.Options{Fabric: c.Fabric, Require: c.Require, Verbose: c.Verbose, Sanitizer: program.Sanitizer()}
 	if c.Policy != "" {
 		if options.Policy, err = policyfile.Read(c.Policy); err != nil {
 			return err

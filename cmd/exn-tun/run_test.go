@@ -58,6 +58,21 @@ func TestRunSetsTheEnvironment(t *testing.T) {
 	}
 }
 
+// gcc's address sanitizer ends a program into which another library was loaded before it.
+func TestRunSanitized(t *testing.T) {
+	dir := t.TempDir()
+	source, program := filepath.Join(dir, "x.c"), filepath.Join(dir, "x")
+	if err := os.WriteFile(source, []byte("int main(void) { return 42; }\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("gcc", "-fsanitize=address", "-o", program, source).CombinedOutput(); err != nil {
+		t.Skipf("no gcc with an address sanitizer: %v %s", err, out)
+	}
+	if _, errs, cmd := started(t, nil, "--", program); cmd.ProcessState.ExitCode() != 42 {
+		t.Errorf("%v, said %q", cmd.ProcessState, errs)
+	}
+}
+
 func TestRunComplains(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "text"), []byte("hello"), 0o644); err != nil {

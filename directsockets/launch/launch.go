@@ -81,15 +81,25 @@ type Options struct {
 
 	// Policy is what an administrator has decided; nil: as the environment says.
 	Policy *policy.Policy
+
+	// Sanitizer is the address sanitizer that the program needs ([Program.Sanitizer]), or empty.
+	Sanitizer string
 }
 
-// Environment is env with the library preloaded before whatever else is, and
-// with the options.
+// Environment is env with the library preloaded before whatever else is but an address
+// sanitizer, and with the options.
 func (o Options) Environment(library string, env []string) []string {
 	env = slices.Clone(env)
-	others := strings.FieldsFunc(value(env, preloadVariable), func(r rune) bool { return r == ':' || r == ' ' })
-	others = slices.DeleteFunc(others, func(s string) bool { return s == library }) // run inside of run
-	env = set(env, preloadVariable, strings.Join(append([]string{library}, others...), ":"))
+	preload := strings.FieldsFunc(value(env, preloadVariable), func(r rune) bool { return r == ':' || r == ' ' })
+	first := slices.IndexFunc(preload, func(s string) bool { return !isSanitizer(s) })
+	if first < 0 {
+		first = len(preload)
+	}
+	if o.Sanitizer != "" && first == 0 {
+		preload, first = slices.Insert(preload, 0, o.Sanitizer), 1
+	}
+	others := slices.DeleteFunc(preload[first:], func(s string) bool { return s == library }) // run inside of run
+	env = set(env, preloadVariable, strings.Join(slices.Concat(preload[:first], []string{library}, others), ":"))
 	if o.Fabric != "" {
 		env = set(env, "EXN_FABRIC", o.Fabric)
 	}
@@ -103,6 +113,13 @@ func (o Options) Environment(library string, env []string) []string {
 		env = set(env, policy.Variable, o.Policy.String())
 	}
 	return env
+}
+
+// isSanitizer: a shared run-time of gcc's or clang's address sanitizer, which ends a program into
+// which anything else was loaded before it.
+func isSanitizer(library string) bool {
+	name := filepath.Base(library)
+	return strings.HasPrefix(name, "libasan.so") || strings.HasPrefix(name, "libclang_rt.asan")
 }
 
 // ErrNotFound is wrapped by an error of [Find] that says that there is no such

@@ -152,6 +152,16 @@ func TestEnvironment(t *testing.T) {
 	if value(got, "LD_PRELOAD") != "/lib.so:/x.so:/y.so" || value(got, "EXN_FABRIC") != "/f" || value(got, "A") != "1" {
 		t.Errorf("got %q", got)
 	}
+	for in, want := range map[string]string{
+		"":                              "libasan.so.8:/lib.so",
+		"/x.so:libasan.so.8":            "libasan.so.8:/lib.so:/x.so:libasan.so.8",
+		"/a/libasan.so.6 /lib.so /x.so": "/a/libasan.so.6:/lib.so:/x.so",
+	} {
+		got := Options{Sanitizer: "libasan.so.8"}.Environment("/lib.so", []string{"LD_PRELOAD=" + in})
+		if got := value(got, "LD_PRELOAD"); got != want {
+			t.Errorf("with a sanitizer and %q: %q, want %q", in, got, want)
+		}
+	}
 	got = Options{Fabric: "/g", Require: true, Verbose: true}.Environment("/lib.so", in)
 	if value(got, "EXN_FABRIC") != "/g" || value(got, "EXN_DS_REQUIRE") != "1" || value(got, "EXN_DS_VERBOSE") != "1" {
 		t.Errorf("got %q", got)

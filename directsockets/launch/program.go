@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -32,6 +33,7 @@ type file struct {
 	capabilities bool   // has some, which also makes the linker ignore LD_PRELOAD
 	script       bool   // begins with #!
 	problem      string // why the library cannot work in it, or ""
+	sanitizer    string // the address sanitizer that it needs, or ""
 }
 
 // mostInterpreters is how many scripts in a row may be each other's
@@ -97,7 +99,9 @@ func look(path string) (f file, interpreter string, err error) {
 		line, _, _ = bytes.Cut(line, []byte("\n"))
 		return f, interpreterOf(strings.Fields(string(line))), nil
 	}
-	f.problem = problem(opened)
+	if program, err := elf.NewFile(opened); err == nil { // else binfmt_misc or execve have their say
+		f.problem, f.sanitizer = problem(program, opened), sanitizer(program)
+	}
 	return f, "", nil
 }
 
@@ -128,12 +132,7 @@ func interpreterOf(words []string) string {
 var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
 
 // problem says why the library cannot work in a program file, or nothing.
-func problem(r io.ReaderAt) string {
-	f, err := elf.NewFile(r)
-	if err != nil {
-		return "" // neither ELF nor script: binfmt_misc or execve have their say
-	}
-	defer f.Close()
+func problem(f *elf.File, r io.ReaderAt) string {
 	if m, known := machines[runtime.GOARCH]; f.Class != elf.ELFCLASS64 || known && f.Machine != m {
 		return fmt.Sprintf("is of another architecture (%v, %v) than the library", f.Machine, f.Class)
 	}
@@ -152,6 +151,18 @@ func problem(r io.ReaderAt) string {
 	}
 	return "is linked statically, so nothing can be preloaded into it"
 }
+
+// sanitizer is the address sanitizer that a program file needs, or empty.
+func sanitizer(f *elf.File) string {
+	needed, _ := f.ImportedLibraries() // without them it needs none
+	if i := slices.IndexFunc(needed, isSanitizer); i >= 0 {
+		return needed[i]
+	}
+	return ""
+}
+
+// Sanitizer is the address sanitizer that the program needs, or empty.
+func (p *Program) Sanitizer() string { return p.chain[len(p.chain)-1].sanitizer }
 
 // Obstacles says why connections of the program itself will stay on TCP when
 // somebody with an effective user and group ID runs it. What it starts in turn
