@@ -3,6 +3,7 @@ package apps_test
 import (
 	"bytes"
 	"fmt"
+	"strconv"
 	"testing"
 
 	"exnet/test/debroot"
@@ -81,3 +82,45 @@ func TestPHP(t *testing.T) {
 		return digest(out)
 	}})
 }
+
+// It fetches a page again and again on a connection that it keeps.
+const curlScript = `<?php
+$c = curl_init($argv[1]);
+curl_setopt($c, CURLOPT_RETURNTRANSFER, true);
+$h = hash_init('sha256');
+for ($i = 0; $i < 300; $i++) {
+	curl_setopt($c, CURLOPT_POSTFIELDS, str_repeat("$i ", $i * 20));
+	hash_update($h, curl_exec($c) . curl_error($c));
+}
+echo hash_final($h), "\n";
+`
+
+// PHP loads its extensions with RTLD_DEEPBIND, and so libcurl with one.
+func TestPHPExtension(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left to make test-all")
+	}
+	root := debroot.Need(t, "python3", "php-cli", "php-curl")
+	compare(t, scenario{root: root, lanes: true, play: func(s *stage) string {
+		port := freePort()
+		s.serve(port, "python3", "-c", echoingServer, strconv.Itoa(port))
+		return digest(s.run(nil, "sh", "-c", `exec /usr/bin/php[0-9]* -n -d extension=curl.so "$@"`, "sh", s.write("fetch.php", curlScript), fmt.Sprintf("http://127.0.0.1:%d/", port)))
+	}})
+}
+
+// It answers with what was posted.
+const echoingServer = `
+import http.server, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    wbufsize = 65536  # head and body at once
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def log_message(self, *args):
+        pass
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+`

@@ -2,9 +2,11 @@
 //
 // beside.c is a preloaded library as people have them: its mmap is made of syscall, as that of
 // gperftools' allocator is and already used before constructors run, its clock
-// stands still and its files are old, as faketime has it.
+// stands still and its files are old, as faketime has it, and it looks at some of the program's calls.
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -29,6 +31,16 @@ int fstatat(int dir, const char *name, struct stat *st, int flags)
 	if (r == 0)
 		st->st_mtime = 1000000000;
 	return r;
+}
+
+ssize_t read(int fd, void *p, size_t n)
+{
+	return ((ssize_t (*)(int, void *, size_t))dlsym(RTLD_NEXT, "read"))(fd, p, n);
+}
+
+int poll(struct pollfd *p, nfds_t n, int timeout)
+{
+	return ((int (*)(struct pollfd *, nfds_t, int))dlsym(RTLD_NEXT, "poll"))(p, n, timeout);
 }
 
 __attribute__((constructor)) static void loaded(void) { munmap(mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), 4096); }

@@ -356,6 +356,45 @@ b recv d 10
 	}
 }
 
+// Who is loaded with RTLD_DEEPBIND finds the C library's functions before ours, and gets ours all the
+// same, or those of another preloaded library before us: the player, whose calls are bound when it is
+// loaded, or each when it is made.
+func TestDeeplyBound(t *testing.T) {
+	library := ds.Library(t)
+	other := ds.Build(t, "beside.so", []string{"-shared", "-fPIC"}, "beside.c")
+	for name, c := range map[string]struct{ flags, link string }{
+		"now":  {"RTLD_NOW", "-Wl,-z,relro,-z,now"},
+		"lazy": {"RTLD_LAZY", "-Wl,-z,lazy"},
+	} {
+		program := playerAs(t, "player.so", "-shared", "-fPIC", c.link)
+		t.Run(name, func(t *testing.T) {
+			deep := ds.Build(t, "deep", []string{"-DFLAGS=" + c.flags, `-DPROGRAM="` + program + `"`}, "deep.c")
+			for _, preload := range []string{library, other + ":" + library, library + ":" + other} {
+				stage := script.Stage{Player: deep, Env: append(ds.Preload(library, ds.Fabric(t)), "LD_PRELOAD="+preload)}
+				sockets := outcome(t, stage, parse(t, conversation+`b&1 poll 4000 d in
+a write c 100
+b join 1
+b read d 100
+`))
+				for _, end := range both {
+					if s := sockets[end]; s.State != status.Lane {
+						t.Errorf("with %s, end %c: %+v", preload, end, s)
+					}
+				}
+			}
+		})
+		// Where a name is looked for depends on who asks; that may not be our library.
+		t.Run(name+" by name", func(t *testing.T) {
+			dir, base := filepath.Split(program)
+			deep := ds.Build(t, "deep", []string{"-DFLAGS=" + c.flags, `-DPROGRAM="` + base + `"`, "-Wl,--enable-new-dtags,-rpath," + dir}, "deep.c")
+			want, got := play(t, script.Stage{Player: deep}, parse(t, conversation)), play(t, script.Stage{Player: deep, Env: ds.Preload(library, ds.Fabric(t))}, parse(t, conversation))
+			if diff := script.Diff(want, got); diff != "" {
+				t.Errorf("TCP (-) and the library (+) differ:\n%s", diff)
+			}
+		})
+	}
+}
+
 // A limit is what files of a cgroup below a directory are to hold.
 type limit struct {
 	root  string

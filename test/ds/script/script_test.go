@@ -22,7 +22,11 @@ var variants = []script.Variant{
 }
 
 func player(t testing.TB) string {
-	return ds.Build(t, "player", nil, "player.c", "calls.c", "sockets.c", "bytes.c", "ready.c", "processes.c", "ring.c")
+	return playerAs(t, "player")
+}
+
+func playerAs(t testing.TB, name string, flags ...string) string {
+	return ds.Build(t, name, flags, "player.c", "calls.c", "sockets.c", "bytes.c", "ready.c", "processes.c", "ring.c")
 }
 
 // byHand calls f in a subtest for each script of testdata, in at least n variants.

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Exported: dlopen, for who is loaded with RTLD_DEEPBIND.
+//
+// With that flag a library, and those that come with it, find functions first in each other
+// and in what they name, the C library among it, and only then where others find ours.
+// Calls of libpq in an extension of PHP would all go past us, and its connections stay on
+// TCP. So where such a library has a function of the C library that we have too, or a stub
+// that would look for it, it is given what it would have without the flag: ours, or that
+// of another preloaded library before us. All are, or some calls would go to a lane and
+// others past it. What it has of other libraries stays. Of its code only constructors
+// have run by then.
+#ifndef EXTDS_STATIC // where nothing is loaded
+#include "hook.h"
+
+#include <dlfcn.h>
+#include <gnu/libc-version.h>
+#include <link.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "config.h"
+
+#if defined(__x86_64__)
+enum { CALLED = R_X86_64_JUMP_SLOT, KEPT = R_X86_64_GLOB_DAT, STORED = R_X86_64_64 };
+#elif defined(__aarch64__)
+enum { CALLED = R_AARCH64_JUMP_SLOT, KEPT = R_AARCH64_GLOB_DAT, STORED = R_AARCH64_ABS64 };
+#endif
+
+// An object is a loaded library.
+struct object {
+	ElfW(Addr) first; // in: where the one that was loaded lies
+	int skip;         // in: how many of those from it on are known
+	char name[512];
+	ElfW(Addr) base, from, to;   // all of it
+	ElfW(Addr) sealed, unsealed; // what cannot be written once it is loaded
+	const ElfW(Dyn) *dynamic;
+};
+
+static int next_object(struct dl_phdr_info *i, size_t n, void *p)
+{
+	(void)n;
+	struct object *o = p;
+	if (i->dlpi_addr == o->first)
+		o->first = 0;
+	if (o->first || o->skip-- > 0 || strlen(i->dlpi_name) >= sizeof o->name)
+		return 0;
+	strcpy(o->name, i->dlpi_name);
+	o->base = i->dlpi_addr;
+	o->from = UINTPTR_MAX;
+	for (const ElfW(Phdr) *h = i->dlpi_phdr; h < i->dlpi_phdr + i->dlpi_phnum; h++) {
+		ElfW(Addr) at = o->base + h->p_vaddr;
+		if (h->p_type == PT_DYNAMIC)
+			o->dynamic = (const ElfW(Dyn) *)at;
+		if (h->p_type == PT_GNU_RELRO)
+			o->sealed = at & -(ElfW(Addr))getpagesize(), o->unsealed = (at + h->p_memsz) & -(ElfW(Addr))getpagesize();
+		if (h->p_type == PT_LOAD && at < o->from)
+			o->from = at;
+		if (h->p_type == PT_LOAD && at + h->p_memsz > o->to)
+			o->to = at + h->p_memsz;
+	}
+	return 1;
+}
+
+// beside: both are in one library.
+static bool beside(void *f, void *g)
+{
+	Dl_info a, b;
+	return dladdr(f, &a) && dladdr(g, &b) && a.dli_fbase == b.dli_fbase;
+}
+
+// of_c: a function is the C library's. Before glibc 2.34 that has two parts.
+static bool of_c(void *f)
+{
+	return beside(f, (void *)(uintptr_t)gnu_get_libc_version) || beside(f, (void *)(uintptr_t)pthread_key_create);
+}
+
+// hooked is what a library without the flag finds by the name of a function that we have, NULL by others.
+static void *hooked(void *self, const char *name)
+{
+	void *f = dlsym(self, name);
+	return f && beside(f, (void *)(uintptr_t)hooked) ? dlsym(RTLD_DEFAULT, name) : NULL;
+}
+
+static void give(const struct object *o, void **slot, void *f)
+{
+	uintptr_t n = (uintptr_t)getpagesize();
+	void *page = (void *)((uintptr_t)slot & -n);
+	bool sealed = (ElfW(Addr))slot >= o->sealed && (ElfW(Addr))slot < o->unsealed;
+	if (sealed && mprotect(page, n, PROT_READ | PROT_WRITE) < 0)
+		return;
+	*slot = f;
+	if (sealed)
+		mprotect(page, n, PROT_READ);
+}
+
+// there is what an address of the dynamic section stands for. Where that section cannot be
+// written, the linker has left it without the base.
+static const void *there(const struct object *o, ElfW(Addr) address)
+{
+	return (const void *)(address < o->from ? o->base + address : address);
+}
+
+static void rebind(void *self, const struct object *o)
+{
+	ElfW(Addr) at[DT_NUM] = {0};
+	for (const ElfW(Dyn) *d = o->dynamic; d && d->d_tag != DT_NULL; d++)
+		if (d->d_tag > 0 && d->d_tag < DT_NUM)
+			at[d->d_tag] = d->d_un.d_ptr;
+	const ElfW(Sym) *symbols = there(o, at[DT_SYMTAB]);
+	const char *names = there(o, at[DT_STRTAB]);
+	const ElfW(Addr) tables[][2] = {{at[DT_JMPREL], at[DT_PLTRELSZ]}, {at[DT_RELA], at[DT_RELASZ]}};
+	for (int t = 0; t < 2; t++) {
+		const ElfW(Rela) *r = there(o, tables[t][0]);
+		for (ElfW(Addr) n = tables[t][1] / sizeof *r; n > 0; n--, r++) {
+			unsigned type = ELF64_R_TYPE(r->r_info);
+			const ElfW(Sym) *s = symbols + ELF64_R_SYM(r->r_info);
+			if ((type != CALLED && type != KEPT && (type != STORED || r->r_addend)) || s->st_shndx != SHN_UNDEF)
+				continue;
+			void **slot = (void **)(o->base + r->r_offset), *f = hooked(self, names + s->st_name);
+			bool stub = type == CALLED && (ElfW(Addr))*slot >= o->from && (ElfW(Addr))*slot < o->to;
+			if (f && (stub || of_c(*slot)))
+				give(o, slot, f);
+		}
+	}
+}
+
+EXPORT void *dlopen(const char *file, int mode)
+{
+	static void *(*load)(const char *, int);
+	if (!load)
+		load = (void *(*)(const char *, int))dlsym(RTLD_NEXT, "dlopen");
+	// What is looked for depends on who calls. Here it is us, else the call is a jump.
+	if (!(mode & RTLD_DEEPBIND) || !file || !strchr(file, '/') || strchr(file, '$'))
+		return load(file, mode);
+	HOOK();
+	Dl_info own;
+	struct link_map *map;
+	void *handle = load(file, mode), *self;
+	if (!handle || config.off || dlinfo(handle, RTLD_DI_LINKMAP, &map) < 0 || !dladdr((void *)(uintptr_t)hooked, &own) ||
+	    !(self = load(own.dli_fname, RTLD_NOW | RTLD_NOLOAD)))
+		return handle;
+	// Those that came with it are behind it, and perhaps some that another thread loads, or unloads.
+	for (int known = 0;; known++) {
+		struct object o = {.first = map->l_addr, .skip = known};
+		if (!dl_iterate_phdr(next_object, &o))
+			break;
+		void *pin = load(o.name, RTLD_NOW | RTLD_NOLOAD);
+		struct link_map *same;
+		if (pin && dlinfo(pin, RTLD_DI_LINKMAP, &same) == 0 && same->l_addr == o.base)
+			rebind(self, &o);
+		if (pin)
+			dlclose(pin);
+	}
+	dlclose(self);
+	dlerror(); // what was not found is no news
+	return handle;
+}
+#endif
