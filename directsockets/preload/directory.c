@@ -99,10 +99,10 @@ static bool deserted(const char *name)
 	return yes;
 }
 
-bool directory_expired(const char *offer)
+int64_t directory_age(const char *offer)
 {
 	struct stat st; // fstatat may be another preloaded library's, which changes times as it does the clock
-	return real.syscall(SYS_newfstatat, directory, offer, &st, AT_SYMLINK_NOFOLLOW) < 0 || clock_wall() - st.st_mtime > DIRECTORY_OFFER_S;
+	return real.syscall(SYS_newfstatat, directory, offer, &st, AT_SYMLINK_NOFOLLOW) < 0 ? INT64_MAX : clock_wall() - st.st_mtime;
 }
 
 // stale: an offer that has expired or whose process is gone.
@@ -117,7 +117,8 @@ static bool stale(const char *offer)
 	if (!colon || colon - target >= DIRECTORY_NAME || strchr(target, '/'))
 		return true;
 	*colon = 0;
-	return deserted(target) || directory_expired(offer);
+	int64_t age = directory_age(offer);
+	return deserted(target) || (age > DIRECTORY_OFFER_S && age < INT64_MAX);
 }
 
 void directory_sweep(void)

@@ -67,7 +67,7 @@ bool offer_look(struct conn *c, char peer[64], uint64_t *ino)
 	target[n] = 0;
 	char *colon = strchr(target, ':');
 	if (!colon || colon - target >= 64 || strchr(target, '/') || target[0] != 'p' ||
-	    directory_expired(name)) {
+	    directory_age(name) > DIRECTORY_OFFER_S) {
 		unlinkat(directory, name, 0);
 		return false;
 	}
