@@ -71,7 +71,7 @@ bin/libextds.so: $(preload) $(wildcard directsockets/preload/*.h)
 
 # The same for static programs, which are linked with -Wl,@bin/libextds.wrap: what the
 # shared one exports as read is __wrap_read here, and nothing else is seen. Calls of __read
-# are the C library's own there.
+# are the C library's own there, and so is dlopen.
 bin/libextds.a: bin/libextds.so
 	$(compile) -DEXTDS_STATIC -r -nostdlib -o bin/libextds.o $(preload)
 	nm -D --defined-only $< | awk '$$3 != "dlopen" {at[$$3] = $$1} END {for (n in at) if (n !~ /^__/ || at[n] != at[substr(n, 3)]) print "--wrap=" n}' | sort >bin/libextds.wrap

@@ -14,9 +14,7 @@
 #include "hook.h"
 
 #include <dlfcn.h>
-#include <gnu/libc-version.h>
 #include <link.h>
-#include <pthread.h>
 #include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -64,24 +62,11 @@ static int next_object(struct dl_phdr_info *i, size_t n, void *p)
 	return 1;
 }
 
-// beside: both are in one library.
-static bool beside(void *f, void *g)
-{
-	Dl_info a, b;
-	return dladdr(f, &a) && dladdr(g, &b) && a.dli_fbase == b.dli_fbase;
-}
-
-// of_c: a function is the C library's. Before glibc 2.34 that has two parts.
-static bool of_c(void *f)
-{
-	return beside(f, (void *)(uintptr_t)gnu_get_libc_version) || beside(f, (void *)(uintptr_t)pthread_key_create);
-}
-
 // hooked is what a library without the flag finds by the name of a function that we have, NULL by others.
 static void *hooked(void *self, const char *name)
 {
 	void *f = dlsym(self, name);
-	return f && beside(f, (void *)(uintptr_t)hooked) ? dlsym(RTLD_DEFAULT, name) : NULL;
+	return f && real_beside(f, (void *)(uintptr_t)hooked) ? dlsym(RTLD_DEFAULT, name) : NULL;
 }
 
 static void give(const struct object *o, void **slot, void *f)
@@ -121,7 +106,7 @@ static void rebind(void *self, const struct object *o)
 				continue;
 			void **slot = (void **)(o->base + r->r_offset), *f = hooked(self, names + s->st_name);
 			bool stub = type == CALLED && (ElfW(Addr))*slot >= o->from && (ElfW(Addr))*slot < o->to;
-			if (f && (stub || of_c(*slot)))
+			if (f && (stub || real_of_c(*slot)))
 				give(o, slot, f);
 		}
 	}
@@ -129,7 +114,7 @@ static void rebind(void *self, const struct object *o)
 
 EXPORT void *dlopen(const char *file, int mode)
 {
-	static void *(*load)(const char *, int);
+	static void *(*load)(const char *, int); // not in struct real, which static programs have too
 	if (!load)
 		load = (void *(*)(const char *, int))dlsym(RTLD_NEXT, "dlopen");
 	// What is looked for depends on who calls. Here it is us, else the call is a jump.

@@ -122,9 +122,9 @@ void process_begin(void)
 	}
 	int saved = errno;
 	config_init();
-	// Not mmap: an allocator's own may be made of syscall, which would get here again.
+	// Not mmap and madvise: an allocator's own may be made of syscall, which would get here again.
 	uint32_t *p = (uint32_t *)real.syscall(SYS_mmap, NULL, (size_t)4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, (off_t)0);
-	if (p == MAP_FAILED || madvise(p, 4096, MADV_WIPEONFORK) < 0) {
+	if (p == MAP_FAILED || real.syscall(SYS_madvise, p, (size_t)4096, MADV_WIPEONFORK) < 0) {
 		static uint32_t always = 1;
 		p = &always;
 		config.off = true;

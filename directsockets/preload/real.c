@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <gnu/libc-version.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <sys/syscall.h>
 
@@ -21,6 +22,17 @@ REAL_FUNCTIONS(F)
 #endif
 
 #ifndef EXTDS_STATIC
+bool real_beside(void *f, void *g)
+{
+	Dl_info a, b;
+	return dladdr(f, &a) && dladdr(g, &b) && a.dli_fbase == b.dli_fbase;
+}
+
+bool real_of_c(void *f)
+{
+	return real_beside(f, (void *)(uintptr_t)gnu_get_libc_version) || real_beside(f, (void *)(uintptr_t)pthread_key_create);
+}
+
 static int ask_kernel(clockid_t clock, struct timespec *t) { return (int)real.syscall(SYS_clock_gettime, clock, t); }
 #endif
 
@@ -32,9 +44,7 @@ void real_init(void)
 	REAL_FUNCTIONS(F)
 #undef F
 #ifndef EXTDS_STATIC
-	Dl_info clock, libc;
-	if (!dladdr((void *)(uintptr_t)clock_gettime, &clock) || !dladdr((void *)(uintptr_t)gnu_get_libc_version, &libc) ||
-	    clock.dli_fbase != libc.dli_fbase)
+	if (!real_of_c((void *)(uintptr_t)clock_gettime))
 		real_clock = ask_kernel;
 #endif
 }

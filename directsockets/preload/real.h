@@ -13,6 +13,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
@@ -113,6 +114,11 @@ extern struct real real;
 // real_clock is clock_gettime with the kernel's time, also where another preloaded library shows the
 // program another one, that stands still or runs ten times as fast (faketime).
 extern int (*real_clock)(clockid_t, struct timespec *);
+
+// real_beside: both functions are in one library. real_of_c: a function is the C library's, which has
+// two parts before glibc 2.34. Not in static programs.
+bool real_beside(void *f, void *g);
+bool real_of_c(void *f);
 
 // real_init resolves them; it is idempotent and safe to run twice at once.
 void real_init(void);
