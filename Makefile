@@ -71,10 +71,10 @@ bin/libextds.so: $(preload) $(wildcard directsockets/preload/*.h)
 
 # The same for static programs, which are linked with -Wl,@bin/libextds.wrap: what the
 # shared one exports as read is __wrap_read here, and nothing else is seen. Calls of __read
-# are the C library's own there, and so is dlopen.
+# are the C library's own there, and so are dlopen and dlsym.
 bin/libextds.a: bin/libextds.so
 	$(compile) -DEXTDS_STATIC -r -nostdlib -o bin/libextds.o $(preload)
-	nm -D --defined-only $< | awk '$$3 != "dlopen" {at[$$3] = $$1} END {for (n in at) if (n !~ /^__/ || at[n] != at[substr(n, 3)]) print "--wrap=" n}' | sort >bin/libextds.wrap
+	nm -D --defined-only $< | awk '$$3 !~ /^dl(open|sym)$$/ {at[$$3] = $$1} END {for (n in at) if (n !~ /^__/ || at[n] != at[substr(n, 3)]) print "--wrap=" n}' | sort >bin/libextds.wrap
 	sed 's/--wrap=\(.*\)/\1 __wrap_\1/' bin/libextds.wrap >bin/libextds.names
 	objcopy --redefine-syms=bin/libextds.names bin/libextds.o
 	objcopy --wildcard --keep-global-symbol='__wrap_*' bin/libextds.o

@@ -2,11 +2,13 @@
 //
 // beside.c is a preloaded library as people have them: its mmap is made of syscall, as that of
 // gperftools' allocator is and already used before constructors run, its clock
-// stands still and its files are old, as faketime has it, and it looks at some of the program's calls.
+// stands still and its files are old, as faketime has it, and it looks at some of the program's calls,
+// for which it finds the C library's functions in two ways; as torsocks it does so when it begins, too.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -35,7 +37,10 @@ int fstatat(int dir, const char *name, struct stat *st, int flags)
 
 ssize_t read(int fd, void *p, size_t n)
 {
-	return ((ssize_t (*)(int, void *, size_t))dlsym(RTLD_NEXT, "read"))(fd, p, n);
+	void *libc = dlopen("libc.so.6", RTLD_LAZY);
+	ssize_t r = ((ssize_t (*)(int, void *, size_t))dlsym(libc, "read"))(fd, p, n);
+	dlclose(libc);
+	return r;
 }
 
 int poll(struct pollfd *p, nfds_t n, int timeout)
@@ -43,4 +48,23 @@ int poll(struct pollfd *p, nfds_t n, int timeout)
 	return ((int (*)(struct pollfd *, nfds_t, int))dlsym(RTLD_NEXT, "poll"))(p, n, timeout);
 }
 
-__attribute__((constructor)) static void loaded(void) { munmap(mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), 4096); }
+// Called while the library begins, it would wait for its end.
+static int beginning;
+
+pid_t getpid(void)
+{
+	if (beginning)
+		abort();
+	return ((pid_t (*)(void))dlsym(RTLD_NEXT, "getpid"))();
+}
+
+__attribute__((constructor)) static void loaded(void)
+{
+	beginning = 1;
+	void *libc = dlopen("libc.so.6", RTLD_LAZY);
+	if (!dlsym(libc, "recv"))
+		abort();
+	dlclose(libc);
+	beginning = 0;
+	munmap(mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), 4096);
+}

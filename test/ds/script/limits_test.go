@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -338,14 +339,19 @@ func TestQuotaOfCPUs(t *testing.T) {
 func TestBesideAnotherLibrary(t *testing.T) {
 	library := ds.Library(t)
 	other := ds.Build(t, "beside.so", []string{"-shared", "-fPIC"}, "beside.c")
-	for name, order := range map[string]string{"first": other + ":$LD_PRELOAD", "last": "$LD_PRELOAD:" + other} {
+	for name, player := range map[string]string{
+		"first":          behind(t, "export LD_PRELOAD="+other+":$LD_PRELOAD"),
+		"last":           behind(t, "export LD_PRELOAD=$LD_PRELOAD:"+other),
+		"in the program": ds.Build(t, "beside", []string{"-rdynamic"}, append(slices.Clone(playerSources), "beside.c")...),
+	} {
 		t.Run(name, func(t *testing.T) {
-			stage := script.Stage{Player: behind(t, "export LD_PRELOAD="+order), Env: ds.Preload(library, ds.Fabric(t))}
+			stage := script.Stage{Player: player, Env: ds.Preload(library, ds.Fabric(t))}
 			sockets := outcome(t, stage, parse(t, conversation+`b set d rcvtimeo 60
 b recv d 1
 b poll 60 d in
-a write c 10
+a write c 20
 b recv d 10
+b read d 10
 `))
 			for _, end := range both {
 				if s := sockets[end]; s.State != status.Lane {

@@ -26,8 +26,10 @@ func player(t testing.TB) string {
 }
 
 func playerAs(t testing.TB, name string, flags ...string) string {
-	return ds.Build(t, name, flags, "player.c", "calls.c", "sockets.c", "bytes.c", "ready.c", "processes.c", "ring.c")
+	return ds.Build(t, name, flags, playerSources...)
 }
+
+var playerSources = []string{"player.c", "calls.c", "sockets.c", "bytes.c", "ready.c", "processes.c", "ring.c"}
 
 // byHand calls f in a subtest for each script of testdata, in at least n variants.
 func byHand(t *testing.T, n int, f func(t *testing.T, s script.Script)) {

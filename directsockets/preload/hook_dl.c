@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Exported: dlopen, for who is loaded with RTLD_DEEPBIND.
+// Exported: dlopen and dlsym, for who would find the C library's functions and not ours.
 //
-// With that flag a library, and those that come with it, find functions first in each other
+// dlopen: loaded with RTLD_DEEPBIND a library, and those that come with it, find functions first in each other
 // and in what they name, the C library among it, and only then where others find ours.
 // Calls of libpq in an extension of PHP would all go past us, and its connections stay on
 // TCP. So where such a library has a function of the C library that we have too, or a stub
@@ -10,7 +10,12 @@
 // of another preloaded library before us. All are, or some calls would go to a lane and
 // others past it. What it has of other libraries stays. Of its code only constructors
 // have run by then.
-#ifndef EXTDS_STATIC // where nothing is loaded
+//
+// dlsym: who asks the C library itself, by a handle, for a function that we have too, is given
+// ours (ctypes.CDLL("libc.so.6").recv), or it would wait for bytes that come by a lane. But not
+// a library behind us that has the function as well, for that is the one that ours calls.
+// Nothing is loaded by static programs, and the runtimes of sanitizers find their functions before ours can run.
+#if !defined(EXTDS_STATIC) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #include "hook.h"
 
 #include <dlfcn.h>
@@ -23,9 +28,31 @@
 
 #if defined(__x86_64__)
 enum { CALLED = R_X86_64_JUMP_SLOT, KEPT = R_X86_64_GLOB_DAT, STORED = R_X86_64_64 };
+#define FIRST_GLIBC "GLIBC_2.2.5"
 #elif defined(__aarch64__)
 enum { CALLED = R_AARCH64_JUMP_SLOT, KEPT = R_AARCH64_GLOB_DAT, STORED = R_AARCH64_ABS64 };
+#define FIRST_GLIBC "GLIBC_2.17"
 #endif
+
+// JUMPS is a function that ends in a jump to the one whose name it has, as what that finds depends on who calls.
+#ifdef __clang__
+#define JUMPS
+#define JUMP __attribute__((musttail)) return
+#else
+#define JUMPS __attribute__((optimize("O2"), no_instrument_function))
+#define JUMP return
+#endif
+
+// Not in struct real, which static programs have too.
+static void *(*load)(const char *, int);
+static void *(*find)(void *, const char *);
+
+// begin looks them up; who does at the same time stores the same.
+static void begin(void)
+{
+	find = (void *(*)(void *, const char *))dlvsym(RTLD_NEXT, "dlsym", FIRST_GLIBC);
+	load = (void *(*)(const char *, int))find(RTLD_NEXT, "dlopen");
+}
 
 // An object is a loaded library.
 struct object {
@@ -62,11 +89,21 @@ static int next_object(struct dl_phdr_info *i, size_t n, void *p)
 	return 1;
 }
 
-// hooked is what a library without the flag finds by the name of a function that we have, NULL by others.
-static void *hooked(void *self, const char *name)
+static struct link_map *object_of(void *address)
 {
-	void *f = dlsym(self, name);
-	return f && real_beside(f, (void *)(uintptr_t)hooked) ? dlsym(RTLD_DEFAULT, name) : NULL;
+	Dl_info i;
+	void *map;
+	return dladdr1(address, &i, &map, RTLD_DL_LINKMAP) ? map : NULL;
+}
+
+// hooked is our function of a name, NULL if we have none.
+static void *hooked(const char *name)
+{
+	static void *self; // stays open
+	if (!self && !(self = load(object_of((void *)(uintptr_t)hooked)->l_name, RTLD_NOW | RTLD_NOLOAD)))
+		return NULL;
+	void *f = find(self, name);
+	return f && real_beside(f, (void *)(uintptr_t)hooked) ? f : NULL;
 }
 
 static void give(const struct object *o, void **slot, void *f)
@@ -88,7 +125,7 @@ static const void *there(const struct object *o, ElfW(Addr) address)
 	return (const void *)(address < o->from ? o->base + address : address);
 }
 
-static void rebind(void *self, const struct object *o)
+static void rebind(const struct object *o)
 {
 	ElfW(Addr) at[DT_NUM] = {0};
 	for (const ElfW(Dyn) *d = o->dynamic; d && d->d_tag != DT_NULL; d++)
@@ -104,28 +141,24 @@ static void rebind(void *self, const struct object *o)
 			const ElfW(Sym) *s = symbols + ELF64_R_SYM(r->r_info);
 			if ((type != CALLED && type != KEPT && (type != STORED || r->r_addend)) || s->st_shndx != SHN_UNDEF)
 				continue;
-			void **slot = (void **)(o->base + r->r_offset), *f = hooked(self, names + s->st_name);
+			void **slot = (void **)(o->base + r->r_offset), *f = hooked(names + s->st_name);
 			bool stub = type == CALLED && (ElfW(Addr))*slot >= o->from && (ElfW(Addr))*slot < o->to;
 			if (f && (stub || real_of_c(*slot)))
-				give(o, slot, f);
+				give(o, slot, find(RTLD_DEFAULT, names + s->st_name));
 		}
 	}
 }
 
-EXPORT void *dlopen(const char *file, int mode)
+JUMPS EXPORT void *dlopen(const char *file, int mode)
 {
-	static void *(*load)(const char *, int); // not in struct real, which static programs have too
 	if (!load)
-		load = (void *(*)(const char *, int))dlsym(RTLD_NEXT, "dlopen");
-	// What is looked for depends on who calls. Here it is us, else the call is a jump.
+		begin();
 	if (!(mode & RTLD_DEEPBIND) || !file || !strchr(file, '/') || strchr(file, '$'))
-		return load(file, mode);
+		JUMP load(file, mode);
 	HOOK();
-	Dl_info own;
 	struct link_map *map;
-	void *handle = load(file, mode), *self;
-	if (!handle || config.off || dlinfo(handle, RTLD_DI_LINKMAP, &map) < 0 || !dladdr((void *)(uintptr_t)hooked, &own) ||
-	    !(self = load(own.dli_fname, RTLD_NOW | RTLD_NOLOAD)))
+	void *handle = load(file, mode);
+	if (!handle || config.off || dlinfo(handle, RTLD_DI_LINKMAP, &map) < 0)
 		return handle;
 	// Those that came with it are behind it, and perhaps some that another thread loads, or unloads.
 	for (int known = 0;; known++) {
@@ -135,12 +168,47 @@ EXPORT void *dlopen(const char *file, int mode)
 		void *pin = load(o.name, RTLD_NOW | RTLD_NOLOAD);
 		struct link_map *same;
 		if (pin && dlinfo(pin, RTLD_DI_LINKMAP, &same) == 0 && same->l_addr == o.base)
-			rebind(self, &o);
+			rebind(&o);
 		if (pin)
 			dlclose(pin);
 	}
-	dlclose(self);
 	dlerror(); // what was not found is no news
 	return handle;
+}
+
+// called_by_us: a library behind us that has a function of this name. It gets the C library's, or would be called
+// by ours again.
+static bool called_by_us(void *caller, const char *name)
+{
+	struct link_map *its = object_of(caller);
+	for (struct link_map *m = object_of((void *)(uintptr_t)hooked); m; m = m->l_prev)
+		if (m == its)
+			return false;
+	void *object = its ? load(its->l_name, RTLD_NOW | RTLD_NOLOAD) : NULL, *f = object ? find(object, name) : NULL;
+	bool is = f && real_beside(f, caller);
+	if (object)
+		dlclose(object);
+	return is;
+}
+
+// instead gives what somebody gets who has found f.
+static void *instead(void *f, const char *name, void *caller)
+{
+	void *ours = hooked(name);
+	if (ours && ours != f && !config.off && real_of_c(f) && !called_by_us(caller, name))
+		f = ours;
+	dlerror(); // what we did not find is no news
+	return f;
+}
+
+JUMPS EXPORT void *dlsym(void *handle, const char *name)
+{
+	if (!find)
+		begin();
+	// Before we are ready another library begins, one that ours calls: hooked would begin us now.
+	if (handle == RTLD_DEFAULT || handle == RTLD_NEXT || !process_ready())
+		JUMP find(handle, name);
+	void *f = find(handle, name);
+	return f ? instead(f, name, __builtin_return_address(0)) : NULL;
 }
 #endif
