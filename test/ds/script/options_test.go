@@ -3,6 +3,7 @@ package script_test
 import (
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"exnet/directsockets/status"
 	"exnet/test/ds"
@@ -68,9 +71,42 @@ func TestOptionsOnLanes(t *testing.T) {
 	}
 }
 
+// stamped waits until the kernel notes when packets come, for which nobody waits who asks it
+// to, and keeps it doing so until the test has ended.
+func stamped(t *testing.T) {
+	t.Helper()
+	c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	raw, err := c.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var set error
+	raw.Control(func(fd uintptr) {
+		set = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_TIMESTAMPING, unix.SOF_TIMESTAMPING_RX_SOFTWARE|unix.SOF_TIMESTAMPING_SOFTWARE)
+	})
+	if set != nil {
+		t.Fatal(set)
+	}
+	c.SetDeadline(time.Now().Add(time.Minute))
+	control := make([]byte, 256)
+	for times := 0; times == 0; { // unlike SO_TIMESTAMP it gives none of the time when they are read
+		if _, err := c.WriteTo([]byte{1}, c.LocalAddr()); err != nil {
+			t.Fatal(err)
+		}
+		if _, times, _, _, err = c.ReadMsgUDP(make([]byte, 1), control); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // Who asks for the times of what came, and makes room for them, has them from the kernel.
 func TestTimesAreTheKernels(t *testing.T) {
 	library := ds.Library(t)
+	stamped(t)
 	for how, want := range map[string]status.State{"recvmsg d 700 - 0": status.Lane, "recvmsg d 700 -": status.TCP, "recvmmsg d 700 -": status.TCP} {
 		text := "script x\nopen\nb set d timestamp 1\nwarm\na write c 700\nb await d 700\nb " + how + "\n"
 		stage := script.Stage{Player: player(t), Env: ds.Preload(library, ds.Fabric(t))}
@@ -82,6 +118,7 @@ func TestTimesAreTheKernels(t *testing.T) {
 
 // So do those that accept from a listener of which the library was not told what it has.
 func TestTimesOfGivenListener(t *testing.T) {
+	stamped(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, ds.Build(t, "given", nil, "given.c"))
