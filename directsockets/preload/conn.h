@@ -139,6 +139,17 @@ bool conn_return(struct conn *c, int fd, enum reason why);
 // it was set; -1: all of them.
 void conn_options(struct conn *c, int fd, int option);
 
+// conn_asked: a non-blocking read has found nothing, or something. Who reads again and again
+// needs nobody to tell him.
+static inline void conn_asked(struct conn *c, bool vain)
+{
+	enum { MANY = 64 };
+	uint8_t n = vain ? c->vain + 1 : 0;
+	atomic_store_explicit(&c->vain, n, memory_order_relaxed);
+	if (n == MANY)
+		atomic_store_explicit(&c->watched, true, memory_order_relaxed);
+}
+
 // conn_tcp_state asks the kernel. Its header says TCP_ESTABLISHED and so on, but
 // <netinet/tcp.h> and <linux/tcp.h> exclude each other.
 enum tcp_state { ESTABLISHED = 1, FIN_WAIT1 = 4, FIN_WAIT2 = 5, CLOSED = 7, LAST_ACK = 9, CLOSING = 11 };

@@ -34,6 +34,10 @@
 // processes are told of a level, as by the kernel, but of an edge both too.
 // Connections are not engaged while such a set of the child has them.
 //
+// Nor while nobody has waited in such a set by a call of the C library: a program whose
+// own system call instructions do (Bun) would not be told of what comes by a lane. A
+// connection that does not block is engaged once it is watched, and that is when.
+//
 // Not engaged either: members whose descriptor was closed while a copy of it
 // is open, which the kernel goes on reporting and nobody can take out. One-shot
 // members are a matter of their own (oneshot.c).
@@ -514,6 +518,19 @@ static bool again(struct epset *e, int epfd, int op, int fd, struct epoll_event 
 	return is;
 }
 
+void epset_waited(struct epset *e)
+{
+	if (!epset_lock(e))
+		return;
+	for (int i = 0; i < e->cap; i++) {
+		struct conn *c = e->by_fd[i] ? files_conn(i) : NULL;
+		if (c)
+			atomic_store_explicit(&c->watched, true, memory_order_relaxed);
+	}
+	e->waited = true;
+	epset_unlock(e);
+}
+
 int epset_ctl(struct epset *e, int epfd, int op, int fd, struct epoll_event *ev)
 {
 	int r;
@@ -529,7 +546,7 @@ int epset_ctl(struct epset *e, int epfd, int op, int fd, struct epoll_event *ev)
 	} else {
 		if (e->inherited)
 			epset_adopt(e);
-		if (c && !c->watched)
+		if (c && e->waited && !c->watched)
 			atomic_store_explicit(&c->watched, true, memory_order_relaxed);
 		if (renumbers)
 			renumber(e, c, fd);

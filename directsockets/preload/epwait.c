@@ -296,6 +296,8 @@ void epset_yield(struct epset *e)
 bool epset_peek(struct epset *e)
 {
 	bool due = false;
+	if (!e->waited)
+		epset_waited(e);
 	if (e->nours == 0 || !epset_lock(e))
 		return false;
 	marks_gather(e);
@@ -488,6 +490,8 @@ int epset_wait(struct epset *e, int epfd, struct epoll_event *evs, int max, int6
 		epset_adopt(e);
 		epset_unlock(e);
 	}
+	if (!e->waited)
+		epset_waited(e);
 	if (rendezvous_waiting)
 		rendezvous_progress();
 	uint64_t end = timeout > 0 ? clock_ns() + (uint64_t)timeout : 0;

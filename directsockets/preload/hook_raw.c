@@ -60,6 +60,9 @@ static bool by_hook(long n, const long a[6], long *r)
 	case SYS_execve:
 		*r = execve(P(0), P(1), P(2));
 		return true;
+	case SYS_execveat:
+		*r = execveat((int)a[0], P(1), P(2), P(3), (int)a[4]);
+		return true;
 	case SYS_close_range:
 		*r = close_range((unsigned)a[0], (unsigned)a[1], (int)a[2]);
 		return true;
@@ -148,6 +151,9 @@ static bool by_hook(long n, const long a[6], long *r)
 		break;
 	case SYS_epoll_pwait: // with a mask or without; the kernel's has the same size as glibc's
 		*r = epoll_pwait(fd, P(1), (int)a[2], (int)a[3], P(4));
+		break;
+	case SYS_epoll_pwait2: // Bun's only way
+		*r = epoll_pwait2(fd, P(1), (int)a[2], P(3), P(4));
 		break;
 #ifdef SYS_epoll_wait
 	case SYS_epoll_wait:

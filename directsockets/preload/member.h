@@ -77,6 +77,7 @@ struct epset {
 	_Atomic int sleepers; // calls asleep on the perch, or on one that watches it
 	_Atomic bool kicked; // those that sleep natively are being woken
 
+	_Atomic bool waited; // by a call that we saw
 	_Atomic bool inherited;             // by fork, and not used since: uses are not counted
 	bool shared;                // with the parent
 	const struct conn *_Atomic engaging; // is being engaged by who holds the lock
@@ -150,6 +151,8 @@ uint32_t member_tcp_here(const struct member *m);
 // epset_adopt makes a set that was inherited by fork usable here.
 void epset_adopt(struct epset *e);
 
+// epset_waited: somebody waits in it for the first time. Its members are watched from then on.
+void epset_waited(struct epset *e); // without the lock
 // epset_flush does what DEL recorded, and gives back to the kernel's set what
 // another process of the family has taken off its lane.
 void epset_flush(struct epset *e);

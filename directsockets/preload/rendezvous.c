@@ -214,6 +214,11 @@ static void first(struct conn *c, int fd)
 		stay(c, fd, REASON_SHARED);
 		return;
 	}
+	if (c->nonblock && !c->watched) { // by anything that we saw, so far: it would not be told of bytes on a lane
+		atomic_store(&c->reason, REASON_RAW);
+		c->due = c->calls + c->calls / 8 + 1;
+		return;
+	}
 	if (!presence_prepared()) {
 		stay(c, fd, REASON_DIRECTORY);
 		return;

@@ -69,7 +69,7 @@ var reasons = [...]struct{ name, remedy string }{
 	{"privilege", "the program changed its user, group or capabilities"},
 	{"refused by peer", "the peer's reason tells more: look at its sockets"},
 	{"io_uring", "the program has an io_uring, which moves bytes past the library"},
-	{"raw system call", "the program waits or moves bytes by system calls of its own"},
+	{"raw system call", "the program waits or moves bytes by system calls of its own (Bun), or never waits"},
 	{"policy", "the policy file keeps it on TCP (exn-tun run --policy)"},
 	{"short connections", "for now: connections to that port were too short of late to be worth a lane, so it gets one only after 64 calls; set EXN_DS_CALLS to have it earlier"},
 	{"nat", "its other end has other addresses: something between them translates, such as REDIRECT or DNAT of iptables; connect to where the server listens"},

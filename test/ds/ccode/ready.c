@@ -8,6 +8,10 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "ring.h"
 
 static const struct word poll_events[] = {
 	{"in", POLLIN}, {"pri", POLLPRI}, {"out", POLLOUT}, {"err", POLLERR}, {"hup", POLLHUP},
@@ -79,7 +83,9 @@ static int by_data(const void *x, const void *y)
 	return a->data.u64 < b->data.u64 ? -1 : a->data.u64 > b->data.u64;
 }
 
-static void c_wait(struct call *c) // wait|pwait|pwait2 E TIMEOUT [MAX]: events sorted by data
+// wait|pwait|pwait2|rawwait|ownwait E TIMEOUT [MAX]: events sorted by data; rawwait is by syscall(2), ownwait by
+// an instruction of our own
+static void c_wait(struct call *c)
 {
 	struct epoll_event e[16];
 	int timeout = (int)number(c, 2), max = c->argc > 3 ? (int)number(c, 3) : 16;
@@ -89,6 +95,10 @@ static void c_wait(struct call *c) // wait|pwait|pwait2 E TIMEOUT [MAX]: events 
 		r = epoll_wait(fd_of(c, 1), e, max, timeout);
 	else if (strcmp(c->argv[0], "pwait") == 0)
 		r = epoll_pwait(fd_of(c, 1), e, max, timeout, NULL);
+	else if (strcmp(c->argv[0], "rawwait") == 0)
+		r = (int)syscall(SYS_epoll_pwait2, fd_of(c, 1), e, max, timeout < 0 ? NULL : &t, NULL, 8);
+	else if (strcmp(c->argv[0], "ownwait") == 0)
+		r = (int)instruction(SYS_epoll_pwait2, fd_of(c, 1), (long)e, max, timeout < 0 ? 0 : (long)&t);
 	else
 		r = epoll_pwait2(fd_of(c, 1), e, max, timeout < 0 ? NULL : &t, NULL);
 	result(c, r);
@@ -104,5 +114,6 @@ const struct entry ready_calls[] = {
 	{"epoll", c_epoll, true}, {"poll", c_poll, false}, {"ppoll", c_poll, false},
 	{"select", c_select, false}, {"pselect", c_select, false}, {"ctl", c_ctl, false},
 	{"wait", c_wait, false}, {"pwait", c_wait, false}, {"pwait2", c_wait, false},
+	{"rawwait", c_wait, false}, {"ownwait", c_wait, false},
 	{NULL, NULL, false},
 };

@@ -362,6 +362,30 @@ b read d 10
 	}
 }
 
+// Who waits in its epoll set by syscall(2) takes lanes, and who does not wait but reads until there is something.
+// Who waits by instructions of its own, as Bun, would not be told of what comes by a lane.
+func TestWaitsInItsOwnWay(t *testing.T) {
+	library := ds.Library(t)
+	const set = "b e=epoll\nb ctl e add d in 7\n"
+	for name, c := range map[string]struct {
+		first, each string
+		own         bool
+	}{
+		"syscall":     {set, "b rawwait e 400\n", false},
+		"instruction": {set, "b ownwait e 400\n", true},
+		"reads":       {strings.Repeat("b read d 20\n", 70), "", false},
+		"few reads":   {"", "b read d 20\n", true}, // that find nothing, and one between them that does
+	} {
+		text := "script x\nopen\nb nonblock d 1\n" + c.first + strings.Repeat("a write c 10\n"+c.each+"b read d 20\nb write d 10\na read c 20\n", 80)
+		sockets := outcome(t, script.Stage{Player: player(t), Env: ds.Preload(library, ds.Fabric(t))}, parse(t, text))
+		for _, end := range both {
+			if s := sockets[end]; (s.State == status.Lane) == c.own || (s.Reason.String() == "raw system call") != (c.own && end == script.B) {
+				t.Errorf("%s: end %c: %v, reason %v", name, end, s.State, s.Reason)
+			}
+		}
+	}
+}
+
 // Who is loaded with RTLD_DEEPBIND finds the C library's functions before ours, and gets ours all the
 // same, or those of another preloaded library before us: the player, whose calls are bound when it is
 // loaded, or each when it is made.
