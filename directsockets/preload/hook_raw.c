@@ -152,7 +152,7 @@ static bool by_hook(long n, const long a[6], long *r)
 	case SYS_epoll_pwait: // with a mask or without; the kernel's has the same size as glibc's
 		*r = epoll_pwait(fd, P(1), (int)a[2], (int)a[3], P(4));
 		break;
-	case SYS_epoll_pwait2: // Bun's only way
+	case SYS_epoll_pwait2:
 		*r = epoll_pwait2(fd, P(1), (int)a[2], P(3), P(4));
 		break;
 #ifdef SYS_epoll_wait

@@ -59,6 +59,7 @@ enum {
 	STEP = 8,         // calls between two looks, at first
 	OFFERS_MOST = 6,  // then the peer is taken for a plain one;
 	OFFERS_FEW = 3,   // so many with EXN_DS_REQUIRE, which wants to be told soon
+	UNSEEN_MOST = 64, // times the threshold: then EXN_DS_REQUIRE wants to be told that nobody was seen to wait
 	ASKING_MOST = 64, // on a channel and not answered: the control queues, of some 280, never fill
 };
 
@@ -215,6 +216,10 @@ static void first(struct conn *c, int fd)
 		return;
 	}
 	if (c->nonblock && !c->watched) { // by anything that we saw, so far: it would not be told of bytes on a lane
+		if (config.require && c->calls >= (uint64_t)config.calls * UNSEEN_MOST) {
+			stay(c, fd, REASON_RAW);
+			return;
+		}
 		atomic_store(&c->reason, REASON_RAW);
 		c->due = c->calls + c->calls / 8 + 1;
 		return;

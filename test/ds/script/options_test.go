@@ -220,6 +220,14 @@ func TestRequired(t *testing.T) {
 			t.Errorf("the connection goes on: %s", log)
 		}
 	})
+	t.Run("waits of its own", func(t *testing.T) {
+		env := map[script.End][]string{script.B: ds.Preload(library, ds.Fabric(t), require, "EXN_DS_CALLS=1")}
+		s := parse(t, "script x\nopen\nb nonblock d 1\nb e=epoll\nb ctl e add d in 7\n"+strings.Repeat("a write c 10\nb ownwait e 400\nb read d 10\n", 70)+"a write c 1\n")
+		log := play(t, script.Stage{Player: player(t), EnvOf: env}, s)
+		if last := log[len(log)-3].Outcome; !strings.Contains(last, "ECONNRESET") && !strings.Contains(last, "EPIPE") {
+			t.Errorf("the connection goes on: %v", log[len(log)-3])
+		}
+	})
 	t.Run("no directory", func(t *testing.T) {
 		env := map[script.End][]string{script.A: ds.Preload(library, "/proc/exn", require)}
 		s := parse(t, "script x\nb l=listen 4\na c=socket 4\na connect c 4 $port\n")
