@@ -131,7 +131,7 @@ struct conn {
 	uint32_t offered_calls; // calls when we last offered it
 	_Atomic bool active;    // connected rather than accepted
 	_Atomic bool watched;   // the program asks by calls that we see whether there is something: poll, epoll_wait, many reads
-	_Atomic uint8_t vain;   // reads that found nothing since one found something, before that
+	_Atomic uint8_t vain;   // before that: reads that found nothing since one found something
 	_Atomic bool nonblock;
 	_Atomic bool named;     // tuple and ino are set
 	_Atomic bool engaged;   // it has been; every process that holds it has the mapping

@@ -89,6 +89,7 @@ static int next_object(struct dl_phdr_info *i, size_t n, void *p)
 	return 1;
 }
 
+// object_of gives the library that an address is in.
 static struct link_map *object_of(void *address)
 {
 	Dl_info i;

@@ -68,7 +68,7 @@ static ssize_t done(struct conn *c, ssize_t r)
 
 static ssize_t received(struct conn *c, ssize_t r, int flags)
 {
-	if (c->nonblock && !c->watched)
+	if (c->nonblock && !c->watched && !(flags & (MSG_OOB | MSG_ERRQUEUE)))
 		conn_asked(c, r < 0 && errno == EAGAIN);
 	if (r > 0 && !(flags & (MSG_PEEK | MSG_OOB | MSG_ERRQUEUE)))
 		single_add64(&c->tcp_rx, (uint64_t)r, conn_sole(c));
