@@ -28,10 +28,8 @@
 
 #if defined(__x86_64__)
 enum { CALLED = R_X86_64_JUMP_SLOT, KEPT = R_X86_64_GLOB_DAT, STORED = R_X86_64_64 };
-#define FIRST_GLIBC "GLIBC_2.2.5"
 #elif defined(__aarch64__)
 enum { CALLED = R_AARCH64_JUMP_SLOT, KEPT = R_AARCH64_GLOB_DAT, STORED = R_AARCH64_ABS64 };
-#define FIRST_GLIBC "GLIBC_2.17"
 #endif
 
 // JUMPS is a function that ends in a jump to the one whose name it has, as what that finds depends on who calls.
@@ -42,17 +40,6 @@ enum { CALLED = R_AARCH64_JUMP_SLOT, KEPT = R_AARCH64_GLOB_DAT, STORED = R_AARCH
 #define JUMPS __attribute__((optimize("O2"), no_instrument_function))
 #define JUMP return
 #endif
-
-// Not in struct real, which static programs have too.
-static void *(*load)(const char *, int);
-static void *(*find)(void *, const char *);
-
-// begin looks them up; who does at the same time stores the same.
-static void begin(void)
-{
-	find = (void *(*)(void *, const char *))dlvsym(RTLD_NEXT, "dlsym", FIRST_GLIBC);
-	load = (void *(*)(const char *, int))find(RTLD_NEXT, "dlopen");
-}
 
 // An object is a loaded library.
 struct object {
@@ -89,21 +76,13 @@ static int next_object(struct dl_phdr_info *i, size_t n, void *p)
 	return 1;
 }
 
-// object_of gives the library that an address is in.
-static struct link_map *object_of(void *address)
-{
-	Dl_info i;
-	void *map;
-	return dladdr1(address, &i, &map, RTLD_DL_LINKMAP) ? map : NULL;
-}
-
 // hooked is our function of a name, NULL if we have none.
 static void *hooked(const char *name)
 {
 	static void *self; // stays open
-	if (!self && !(self = load(object_of((void *)(uintptr_t)hooked)->l_name, RTLD_NOW | RTLD_NOLOAD)))
+	if (!self && !(self = real_dlopen(real_object((void *)(uintptr_t)hooked)->l_name, RTLD_NOW | RTLD_NOLOAD)))
 		return NULL;
-	void *f = find(self, name);
+	void *f = real_dlsym(self, name);
 	return f && real_beside(f, (void *)(uintptr_t)hooked) ? f : NULL;
 }
 
@@ -145,20 +124,20 @@ static void rebind(const struct object *o)
 			void **slot = (void **)(o->base + r->r_offset), *f = hooked(names + s->st_name);
 			bool stub = type == CALLED && (ElfW(Addr))*slot >= o->from && (ElfW(Addr))*slot < o->to;
 			if (f && (stub || real_of_c(*slot)))
-				give(o, slot, find(RTLD_DEFAULT, names + s->st_name));
+				give(o, slot, real_dlsym(RTLD_DEFAULT, names + s->st_name));
 		}
 	}
 }
 
 JUMPS EXPORT void *dlopen(const char *file, int mode)
 {
-	if (!load)
-		begin();
+	if (!real_dlopen)
+		real_loader();
 	if (!(mode & RTLD_DEEPBIND) || !file || !strchr(file, '/') || strchr(file, '$'))
-		JUMP load(file, mode);
+		JUMP real_dlopen(file, mode);
 	HOOK();
 	struct link_map *map;
-	void *handle = load(file, mode);
+	void *handle = real_dlopen(file, mode);
 	if (!handle || config.off || dlinfo(handle, RTLD_DI_LINKMAP, &map) < 0)
 		return handle;
 	// Those that came with it are behind it, and perhaps some that another thread loads, or unloads.
@@ -166,7 +145,7 @@ JUMPS EXPORT void *dlopen(const char *file, int mode)
 		struct object o = {.first = map->l_addr, .skip = known};
 		if (!dl_iterate_phdr(next_object, &o))
 			break;
-		void *pin = load(o.name, RTLD_NOW | RTLD_NOLOAD);
+		void *pin = real_dlopen(o.name, RTLD_NOW | RTLD_NOLOAD);
 		struct link_map *same;
 		if (pin && dlinfo(pin, RTLD_DI_LINKMAP, &same) == 0 && same->l_addr == o.base)
 			rebind(&o);
@@ -177,26 +156,11 @@ JUMPS EXPORT void *dlopen(const char *file, int mode)
 	return handle;
 }
 
-// called_by_us: a library behind us that has a function of this name. It gets the C library's, or would be called
-// by ours again.
-static bool called_by_us(void *caller, const char *name)
-{
-	struct link_map *its = object_of(caller);
-	for (struct link_map *m = object_of((void *)(uintptr_t)hooked); m; m = m->l_prev)
-		if (m == its)
-			return false;
-	void *object = its ? load(its->l_name, RTLD_NOW | RTLD_NOLOAD) : NULL, *f = object ? find(object, name) : NULL;
-	bool is = f && real_beside(f, caller);
-	if (object)
-		dlclose(object);
-	return is;
-}
-
 // instead gives what somebody gets who has found f.
 static void *instead(void *f, const char *name, void *caller)
 {
 	void *ours = hooked(name);
-	if (ours && ours != f && !config.off && real_of_c(f) && !called_by_us(caller, name))
+	if (ours && ours != f && !config.off && real_of_c(f) && !real_behind(caller, name))
 		f = ours;
 	dlerror(); // what we did not find is no news
 	return f;
@@ -204,12 +168,12 @@ static void *instead(void *f, const char *name, void *caller)
 
 JUMPS EXPORT void *dlsym(void *handle, const char *name)
 {
-	if (!find)
-		begin();
+	if (!real_dlopen)
+		real_loader();
 	// Before we are ready another library begins, one that ours calls: hooked would begin us now.
 	if (handle == RTLD_DEFAULT || handle == RTLD_NEXT || !process_ready())
-		JUMP find(handle, name);
-	void *f = find(handle, name);
+		JUMP real_dlsym(handle, name);
+	void *f = real_dlsym(handle, name);
 	return f ? instead(f, name, __builtin_return_address(0)) : NULL;
 }
 #endif

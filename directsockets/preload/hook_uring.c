@@ -82,12 +82,6 @@ static void *next(const char *name)
 	(void)name;
 	return NULL;
 }
-
-bool uring_for_epoll(const struct io_uring_params *p, const void *caller) // nothing says who calls
-{
-	(void)p, (void)caller;
-	return false;
-}
 #else
 // next finds liburing's function, also where that was loaded for one object alone.
 static void *next(const char *name)
@@ -105,34 +99,12 @@ static void *next(const char *name)
 		dlerror(); // it was not the program that asked
 	return f;
 }
-
-// has_libuv says whether the functions of libuv that a handle gives are in the object that
-// starts at an address.
-static bool has_libuv(void *handle, const void *base)
-{
-	Dl_info found;
-	void *loop = dlsym(handle, "uv_loop_init");
-	if (!loop)
-		dlerror();
-	return loop && dladdr(loop, &found) && found.dli_fbase == base;
-}
+#endif
 
 bool uring_for_epoll(const struct io_uring_params *p, const void *caller)
 {
-	Dl_info at;
-	if (p->flags & IORING_SETUP_SQPOLL || !dladdr(caller, &at))
-		return false;
-	if (has_libuv(RTLD_DEFAULT, at.dli_fbase))
-		return true;
-	void *object = dlopen(at.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
-	bool is = object && has_libuv(object, at.dli_fbase);
-	if (object)
-		dlclose(object);
-	else
-		dlerror();
-	return is;
+	return !(p->flags & IORING_SETUP_SQPOLL) && real_has(caller, "uv_loop_init");
 }
-#endif
 
 // unseen: requests of a ring with these flags go ways that are not looked at.
 static bool unseen(unsigned flags)

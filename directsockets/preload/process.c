@@ -51,7 +51,10 @@ static __thread bool lent __attribute__((tls_model("initial-exec"))); // to a ch
 
 uint32_t process_id(void) { return id; }
 
-bool process_borrowed(void) { return lent && (lent = (uint32_t)getpid() != id); }
+// own_id: another library's getpid may be made of syscall, which would get here again.
+static uint32_t own_id(void) { return (uint32_t)real.syscall(SYS_getpid); }
+
+bool process_borrowed(void) { return lent && (lent = own_id() != id); }
 
 void process_conns(void (*f)(struct conn *c, int fd, bool first))
 {
@@ -90,7 +93,7 @@ void process_disinherit(struct conn *c, int fd, bool first)
 static void child(void)
 {
 	bool cloned = !heir; // past us, so that nothing was counted for it before
-	id = (uint32_t)getpid();
+	id = own_id();
 	marks = id * 2654435761u; // others than the parent's, which walks over the same connections
 	*alive = 1;
 	lock_child();
@@ -122,7 +125,7 @@ void process_begin(void)
 	}
 	int saved = errno;
 	config_init();
-	// Not mmap and madvise: an allocator's own may be made of syscall, which would get here again.
+	// Not mmap and madvise: an allocator's own may be made of syscall, too.
 	uint32_t *p = (uint32_t *)real.syscall(SYS_mmap, NULL, (size_t)4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, (off_t)0);
 	if (p == MAP_FAILED || real.syscall(SYS_madvise, p, (size_t)4096, MADV_WIPEONFORK) < 0) {
 		static uint32_t always = 1;
@@ -130,7 +133,7 @@ void process_begin(void)
 		config.off = true;
 	}
 	*p = 1;
-	id = (uint32_t)getpid();
+	id = own_id();
 	alive = p;
 	process_alive = p;
 	errno = saved;

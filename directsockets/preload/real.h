@@ -115,10 +115,20 @@ extern struct real real;
 // program another one, that stands still or runs ten times as fast (faketime).
 extern int (*real_clock)(clockid_t, struct timespec *);
 
-// real_beside: both functions are in one library. real_of_c: a function is the C library's, which has
-// two parts before glibc 2.34. Not in static programs.
-bool real_beside(void *f, void *g);
-bool real_of_c(void *f);
+// real_has: the library that an address is in has a function of this name. real_behind: and that library
+// comes behind ours, so that ours calls this function, directly or through others.
+bool real_has(const void *address, const char *name);
+bool real_behind(const void *caller, const char *name);
+
+// The rest is not in static programs. real_loader looks up the loader's functions, which may be called for before
+// anything else. real_beside: both functions are in one library, real_object. real_of_c: a function is the C
+// library's, which has two parts before glibc 2.34.
+extern void *(*real_dlopen)(const char *, int);
+extern void *(*real_dlsym)(void *, const char *);
+void real_loader(void);
+bool real_beside(const void *f, const void *g);
+bool real_of_c(const void *f);
+struct link_map *real_object(const void *address);
 
 // real_init resolves them; it is idempotent and safe to run twice at once.
 void real_init(void);

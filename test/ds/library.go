@@ -41,7 +41,7 @@ func Library(t testing.TB) string {
 		return path
 	}
 	// As its own Makefile does; Build's flags for the tests' programs come first.
-	return Build(t, "libextds.so", []string{"-O2", "-shared", "-fPIC", "-fvisibility=hidden"}, Sources(t)...)
+	return Build(t, "libextds.so", []string{"-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-Wl,-Bsymbolic-functions"}, Sources(t)...)
 }
 
 // Delayed gives a library the functions of which are late at random (delays.c), so that
@@ -60,7 +60,7 @@ func Tardy(t testing.TB) string {
 
 func instrumented(t testing.TB, name, by string) string {
 	t.Helper()
-	return Build(t, name, []string{"-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-finstrument-functions"}, append([]string{by}, Sources(t)...)...)
+	return Build(t, name, []string{"-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-Wl,-Bsymbolic-functions", "-finstrument-functions"}, append([]string{by}, Sources(t)...)...)
 }
 
 // Fabric makes a fabric directory for one test.
