@@ -101,7 +101,8 @@ func (c *Conn) readEngaged(b []byte) (int, error) {
 	n, err := c.take(b)
 	switch {
 	case n > 0:
-		if c.in.r.Advert() == 0 { // of an advert that is not at its end the writer need not know yet
+		// Bytes of TCP give no room on the lane, and of an advert that is not at its end the writer need not know yet.
+		if c.in.mode == onLane && c.in.r.Advert() == 0 {
 			c.ch.ring(c, &c.peer.TxWaiters)
 		}
 		c.in.rings = 0

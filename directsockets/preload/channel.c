@@ -320,15 +320,39 @@ void channel_kick(struct channel *ch)
 		kill((pid_t)ch->pid, SIGURG);
 }
 
+// given is the credit for all that is out on our lanes, no more than we have posted.
+static uint64_t given(const struct channel *ch)
+{
+	uint64_t sum = 0;
+	for (int fd = 0; fd < files_top(); fd++) {
+		struct conn *c = conn_get(fd);
+		if (!c)
+			continue;
+		if (conn_engaged(c) && c->channel == ch) {
+			struct lane_tx copy = c->tx;
+			lane_joined(&copy); // it looks what the reader has given
+			sum += copy.slots_taken + copy.window_taken;
+		}
+		conn_put(c);
+	}
+	return sum;
+}
+
 void channel_rung(struct channel *ch)
 {
 	// An honest peer rings once for what it posts or takes. While we take and post
 	// nothing it has the slots of the lanes in use for that, its own and ours; all
 	// waiters may count each. To take lanes away it rings once a millisecond, for 1 s.
+	// One that takes a few bytes at a time rings for each, but there is more and more credit.
 	enum { LEAVING = 4096 };
 	uint64_t most = LEAVING + (uint64_t)LANE_WAITERS * ch->lanes_used * (ch->own.slots + ch->peer.slots);
-	if (atomic_fetch_add_explicit(&ch->rings, 1, memory_order_relaxed) > most)
+	if (atomic_fetch_add_explicit(&ch->rings, 1, memory_order_relaxed) <= most)
+		return;
+	uint64_t before = atomic_exchange(&ch->given, given(ch));
+	if (ch->given <= before)
 		channel_kill(ch, REASON_HOSTILE);
+	else
+		atomic_store_explicit(&ch->rings, 0, memory_order_relaxed);
 }
 
 bool channel_pending(struct channel *ch)

@@ -90,6 +90,7 @@ struct channel {
 	_Atomic uint64_t rung[LANE_WAITERS];  // the epoch for which we rang
 	_Atomic uint32_t users[LANE_WAITERS]; // threads and epoll sets that have waiter w of ours
 	_Atomic uint32_t rings; // of ours, since bytes or room came by a lane
+	_Atomic uint64_t given; // credit on our lanes when there had been many
 	_Atomic uint64_t read;        // control messages received
 	uint64_t sent;                // guarded by ctl_lock
 	uint32_t asking;              // ATTACH that have no answer; guarded by the flag of rendezvous.c
@@ -187,7 +188,7 @@ struct conn {
 	uint64_t tx_heard;        // lane_rx bytes at the last write
 	bool tx_behind;           // and there were more
 	_Atomic uint32_t starved; // times a write found no room
-	_Atomic uint64_t credit;  // that the reader had given by then, or a waiter has seen since
+	_Atomic uint64_t credit;  // that the reader had given by then
 	_Atomic uint64_t refused; // bytes sent when that was last so, + 1
 	_Atomic uint64_t tx_since; // clock_ns when there was none for the first time since the reader took any; 0: there was
 	_Atomic uint64_t tx_until; // by TCP until then, for the reader takes nothing; 0: it does

@@ -338,25 +338,10 @@ ssize_t tx_file(struct conn *c, int fd, struct filemap *m, int in, off_t at, siz
 	return r;
 }
 
-// writable: is there room? A reader that takes little at a time rings for credit that is none yet,
-// which is no lie (channel_rung).
-HINT static bool writable(struct conn *c, struct lane_tx *t)
-{
-	if (lane_writable(t))
-		return true;
-	uint64_t credit = lane_credit(t);
-	struct channel *ch = c->channel;
-	if (ch && credit > atomic_load_explicit(&c->credit, memory_order_relaxed)) {
-		atomic_store_explicit(&c->credit, credit, memory_order_relaxed);
-		channel_brought(ch);
-	}
-	return false;
-}
-
 HINT bool tx_room(struct conn *c)
 {
 	struct lane_tx copy = c->tx; // asking may change it
-	return writable(c, &copy) || (copy.poor && lane_joined(&copy)); // by TCP, which has more room
+	return lane_writable(&copy) || (copy.poor && lane_joined(&copy)); // by TCP, which has more room
 }
 
 bool tx_plain(struct conn *c)
@@ -371,7 +356,7 @@ uint32_t tx_ready(struct conn *c, int fd)
 {
 	tx_turn(c, fd);
 	if (c->tx_mode == MODE_LANE && !c->tx_shut)
-		return writable(c, &c->tx) ? EPOLLOUT : 0;
+		return lane_writable(&c->tx) ? EPOLLOUT : 0;
 	struct pollfd p = {fd, POLLOUT, 0};
 	return !c->tx.again.left && real.poll(&p, 1, 0) > 0 && p.revents & POLLOUT ? EPOLLOUT : 0;
 }

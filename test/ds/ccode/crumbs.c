@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A program that fills a connection and waits in poll or an epoll set for room, and a reader,
-// a second process, that takes one byte at a time, and long for each:
+// A program that fills a connection and waits for room in poll, an epoll set, or a call that blocks, and
+// a reader, a second process, that takes one byte at a time, and long for each:
 //
-//	crumbs poll|level|edge
+//	crumbs poll|level|edge|block [backlog]
 //
+// With backlog it writes more than is read before they have found each other, so that there is much on TCP
+// when it goes on by a lane.
 // What it takes is not worth waking the writer for a long time, and it rings for each byte.
 // Exit status: 0, or 1 where the connection did not live.
 #include <arpa/inet.h>
@@ -20,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { ROUNDS = 50, CRUMBS = 20000, PAUSE = 60, ALL = 4 << 20, PIECE = 32 << 10 }; // PAUSE in us
+enum { ROUNDS = 50, CRUMBS = 20000, PAUSE = 60, ALL = 4 << 20, PIECE = 32 << 10, SMALL = 400, FOUND = 1000 }; // PAUSE in us
 
 static char bytes[PIECE];
 
@@ -47,7 +49,7 @@ static void reader(uint16_t port)
 	for (int i = 0; i < ROUNDS; i++)
 		check(write(fd, "x", 1) == 1 && read(fd, bytes, 1) == 1, "exchange");
 	for (int i = 0; i < CRUMBS; i++) {
-		check(read(fd, bytes, 1) == 1, "read");
+		check(read(fd, bytes, 1) == 1 && (i != FOUND || write(fd, "x", 1) == 1), "read");
 		for (int64_t end = now() + PAUSE; now() < end;) // a sleep would be too long
 			;
 	}
@@ -60,26 +62,32 @@ int main(int argc, char **argv)
 {
 	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	socklen_t n = sizeof a;
-	if (argc == 3)
-		reader((uint16_t)atoi(argv[2]));
-	check(argc == 2, "usage");
+	int backlog = argc > 2 && strcmp(argv[2], "backlog") == 0, flags = strcmp(argv[1], "block") ? MSG_DONTWAIT : 0;
+	if (argc > 2 + backlog)
+		reader((uint16_t)atoi(argv[2 + backlog]));
+	check(argc == 2 + backlog, "usage");
 	int l = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), fd, status;
 	check(bind(l, (struct sockaddr *)&a, n) == 0 && listen(l, 1) == 0 && getsockname(l, (struct sockaddr *)&a, &n) == 0, "listen");
 	pid_t pid = fork();
 	if (pid == 0) {
 		char port[8];
 		snprintf(port, sizeof port, "%d", ntohs(a.sin_port));
-		execl(argv[0], argv[0], argv[1], port, (char *)NULL);
+		execl(argv[0], argv[0], argv[1], backlog ? argv[2] : port, backlog ? port : NULL, (char *)NULL);
 		_exit(127);
 	}
 	check((fd = accept(l, NULL, NULL)) >= 0, "accept");
+	ssize_t left = ALL;
+	while (backlog && recv(fd, bytes, ROUNDS + 1, MSG_PEEK | MSG_DONTWAIT) <= ROUNDS) {
+		check(write(fd, bytes, SMALL) == SMALL && usleep(PAUSE) == 0, "write");
+		left -= SMALL;
+	}
 	for (int i = 0; i < ROUNDS; i++)
 		check(read(fd, bytes, 1) == 1 && write(fd, "x", 1) == 1, "exchange");
 	int set = epoll_create1(EPOLL_CLOEXEC);
 	struct epoll_event e = {.events = EPOLLOUT | (strcmp(argv[1], "edge") == 0 ? EPOLLET : 0u)};
 	check(set >= 0 && epoll_ctl(set, EPOLL_CTL_ADD, fd, &e) == 0, "epoll");
-	for (ssize_t left = ALL; left > 0;) {
-		ssize_t k = send(fd, bytes, left < PIECE ? (size_t)left : PIECE, MSG_DONTWAIT);
+	while (left > 0) {
+		ssize_t k = send(fd, bytes, left < PIECE ? (size_t)left : PIECE, flags);
 		if (k > 0) {
 			left -= k;
 			continue;

@@ -5,21 +5,23 @@ import (
 	"context"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 
 	"exnet/test/ds"
 )
 
 // A reader that takes a byte at a time rings for each, of which the writer is told when it is worth it. Such
-// a peer is no liar.
+// a peer is no liar. What it takes of TCP is nothing to ring for.
 func TestSmallReads(t *testing.T) {
 	program := ds.Build(t, "crumbs", nil, "crumbs.c")
-	for _, way := range []string{"poll", "level", "edge"} {
+	for way, stuck := range map[string]string{"poll": "100", "level": "100", "edge": "100", "block": "100", "block backlog": "10000"} {
 		t.Run(way, func(t *testing.T) {
+			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
-			cmd := exec.CommandContext(ctx, program, way)
-			cmd.Env = append(os.Environ(), ds.Preload(ds.Library(t), ds.Fabric(t), "EXN_DS_VERBOSE=1")...)
+			cmd := exec.CommandContext(ctx, program, strings.Fields(way)...)
+			cmd.Env = append(os.Environ(), ds.Preload(ds.Library(t), ds.Fabric(t), "EXN_DS_VERBOSE=1", "EXN_DS_SLOTS=16", "EXN_DS_STUCK_MS="+stuck)...)
 			text, err := cmd.CombinedOutput()
 			if err != nil || bytes.Count(text, []byte(" has lane ")) != 2 || bytes.Contains(text, []byte("hostile")) {
 				t.Errorf("%v\n%s", err, text)
