@@ -121,29 +121,42 @@ void conn_reap(struct conn *c)
 	errno = saved;
 }
 
-// counted_now: the kernel has passed on just the bytes that we have counted.
-static bool counted_now(struct conn *c, int fd)
+enum count { COUNTED, UNCOUNTED, MOVING };
+
+// total asks what came up to the socket, and what the peer has of what went down.
+static bool total(const struct conn *c, int fd, uint64_t *came, uint64_t *went)
 {
 	struct tcp_info t;
 	socklen_t n = sizeof t;
-	int in = 0, out = 0;
 	memset(&t, 0, sizeof t);
-	if (real.getsockopt(fd, IPPROTO_TCP, TCP_INFO, &t, &n) < 0 || real.ioctl(fd, SIOCOUTQ, &out) < 0 ||
-	    real.ioctl(fd, FIONREAD, &in) < 0)
+	if (real.getsockopt(fd, IPPROTO_TCP, TCP_INFO, &t, &n) < 0 || t.tcpi_state != ESTABLISHED)
 		return false;
-	return t.tcpi_state == ESTABLISHED && t.tcpi_bytes_received - (uint64_t)in == c->tcp_rx &&
-	       t.tcpi_bytes_acked + (uint64_t)out - (c->active ? 1 : 0) == c->tcp_tx;
+	*came = t.tcpi_bytes_received;
+	*went = t.tcpi_bytes_acked - (c->active ? 1 : 0);
+	return true;
 }
 
-// counted: bytes and acknowledgements that come between two of the questions make a
-// difference, but not each time.
-static bool counted(struct conn *c, int fd)
+// counted: has the kernel passed on just the bytes that we have counted? Those on their way
+// (in, out) are asked after the totals, which may have grown by then: a difference is one only
+// if the totals of before and after both show it, and neither is what it was between them.
+static enum count counted(const struct conn *c, int fd)
 {
-	for (int i = 0; i < 4; i++) {
-		if (counted_now(c, fd))
-			return true;
+	uint64_t came, went, came_now, went_now;
+	int in = 0, out = 0;
+	if (!total(c, fd, &came, &went))
+		return MOVING; // it ends
+	for (int i = 0; i < 4; i++, came = came_now, went = went_now) {
+		if (real.ioctl(fd, SIOCOUTQ, &out) < 0 || real.ioctl(fd, FIONREAD, &in) < 0)
+			return UNCOUNTED;
+		uint64_t up = c->tcp_rx + (uint64_t)in, down = c->tcp_tx - (uint64_t)out;
+		if (came == up && went == down)
+			return COUNTED;
+		if (!total(c, fd, &came_now, &went_now))
+			return MOVING;
+		if (up - came > came_now - came || down - went > went_now - went)
+			return UNCOUNTED;
 	}
-	return false;
+	return MOVING;
 }
 
 enum tcp_state conn_tcp_state(int fd)
@@ -260,6 +273,7 @@ void conn_try_engage(struct conn *c, int fd)
 	bool alone = false; // the peer has waited too long for our answer, and left the lane
 	if (atomic_compare_exchange_strong(&c->state, &is, CONN_ENGAGING)) {
 		enum reason why = REASON_NONE;
+		enum count count;
 		if (atomic_load(&c->users) != 1) {
 			undecided(c, CONN_ATTACHED);
 		} else if (atomic_load(&c->channel->live) != 1) {
@@ -269,11 +283,10 @@ void conn_try_engage(struct conn *c, int fd)
 			undecided(c, CONN_ATTACHED);
 		} else if (c->exposed) {
 			leave_attached(c, fd, CONN_OFF, REASON_SHARED);
-		} else if (!counted(c, fd)) {
-			if (conn_tcp_state(fd) == ESTABLISHED)
-				leave_attached(c, fd, CONN_OFF, REASON_UNCOUNTED);
-			else
-				undecided(c, CONN_ATTACHED); // it ends
+		} else if ((count = counted(c, fd)) == UNCOUNTED) {
+			leave_attached(c, fd, CONN_OFF, REASON_UNCOUNTED);
+		} else if (count == MOVING) {
+			undecided(c, CONN_ATTACHED); // not now
 		} else if (!epset_engage(c, fd, &why)) {
 			if (why == REASON_NONE)
 				undecided(c, CONN_ATTACHED); // not now
