@@ -74,8 +74,9 @@
 // same way as long as one waits there.
 //
 // Bounds. The peers share the buffers of one pool. Each has a window of adverts that
-// may be out, at first three quarters of the pool; a time-out closes it to one,
-// each fetched frame opens it by one. Beyond it, and when VELO is full, the peer's
+// may be out, three quarters of the pool; a time-out closes it to one, and the next
+// fetched frame opens it again: a node that comes back gets at once what TCP found
+// lost meanwhile. Beyond it, and when VELO is full, the peer's
 // frames wait in its own queue, at most 64 and 1 ms each, then drop, counted. While
 // it is the only peer in use they wait 20 ms: nobody else needs the time, and a
 // receiver that lost its CPU for a moment is no reason to lose frames. After waiting

@@ -266,7 +266,7 @@ func (e *Engine) fetched(s sentFrame) {
 		e.stats.count(TXPackets)
 		e.stats.add(TXBytes, s.length)
 	}
-	s.peer.window, s.peer.stalled = min(s.peer.window+1, e.maxWindow()), false
+	s.peer.window, s.peer.stalled = e.maxWindow(), false
 	e.ended(s)
 }
 
