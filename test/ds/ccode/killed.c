@@ -20,7 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { TRIPS = 60, BYTES = 600 };
+enum { TRIPS = 200, BYTES = 600 };
 
 static void die(const char *what)
 {
