@@ -170,7 +170,7 @@ ssize_t stream_recv(struct conn *c, int fd, const struct iovec *iov, int n, int 
 		bool more = c->rx.advert.left > 0; // of an advert: its writer need not know yet
 		lock_give(&c->rx_lock);
 		if (r > 0) {
-			if (!more && c->rx_mode == MODE_LANE) // bytes of TCP give no room on the lane
+			if (!more && c->rx_mode == MODE_LANE && !(flags & MSG_PEEK)) // else there is no more room on the lane
 				doorbell_ring(c, &c->peer->tx_waiters);
 			got += (size_t)r;
 			if ((flags & MSG_PEEK) && block && got < target && !last) {

@@ -3,10 +3,10 @@
 // A program that fills a connection and waits for room in poll, an epoll set, or a call that blocks, and
 // a reader, a second process, that takes one byte at a time, and long for each:
 //
-//	crumbs poll|level|edge|block [backlog]
+//	crumbs poll|level|edge|block read|peek|backlog
 //
-// With backlog it writes more than is read before they have found each other, so that there is much on TCP
-// when it goes on by a lane.
+// With peek it only looks, and takes nothing before that is over. With backlog the writer writes more than is read
+// before they have found each other, so that there is much on TCP when it goes on by a lane.
 // What it takes is not worth waking the writer for a long time, and it rings for each byte.
 // Exit status: 0, or 1 where the connection did not live.
 #include <arpa/inet.h>
@@ -41,7 +41,7 @@ static int64_t now(void)
 	return t.tv_sec * INT64_C(1000000) + t.tv_nsec / 1000;
 }
 
-static void reader(uint16_t port)
+static void reader(uint16_t port, int flags)
 {
 	struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	int fd = socket(AF_INET, SOCK_STREAM, 0);
@@ -49,11 +49,11 @@ static void reader(uint16_t port)
 	for (int i = 0; i < ROUNDS; i++)
 		check(write(fd, "x", 1) == 1 && read(fd, bytes, 1) == 1, "exchange");
 	for (int i = 0; i < CRUMBS; i++) {
-		check(read(fd, bytes, 1) == 1 && (i != FOUND || write(fd, "x", 1) == 1), "read");
+		check(recv(fd, bytes, 1, flags) == 1 && (i != FOUND || write(fd, "x", 1) == 1), "read");
 		for (int64_t end = now() + PAUSE; now() < end;) // a sleep would be too long
 			;
 	}
-	for (ssize_t left = ALL - CRUMBS, n; left > 0; left -= n)
+	for (ssize_t left = ALL - (flags ? 0 : CRUMBS), n; left > 0; left -= n)
 		check((n = read(fd, bytes, PIECE)) > 0, "read");
 	exit(0);
 }
@@ -62,17 +62,17 @@ int main(int argc, char **argv)
 {
 	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	socklen_t n = sizeof a;
-	int backlog = argc > 2 && strcmp(argv[2], "backlog") == 0, flags = strcmp(argv[1], "block") ? MSG_DONTWAIT : 0;
-	if (argc > 2 + backlog)
-		reader((uint16_t)atoi(argv[2 + backlog]));
-	check(argc == 2 + backlog, "usage");
+	check(argc >= 3, "usage");
+	int backlog = strcmp(argv[2], "backlog") == 0, flags = strcmp(argv[1], "block") ? MSG_DONTWAIT : 0;
+	if (argc > 3)
+		reader((uint16_t)atoi(argv[3]), strcmp(argv[2], "peek") ? 0 : MSG_PEEK);
 	int l = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), fd, status;
 	check(bind(l, (struct sockaddr *)&a, n) == 0 && listen(l, 1) == 0 && getsockname(l, (struct sockaddr *)&a, &n) == 0, "listen");
 	pid_t pid = fork();
 	if (pid == 0) {
 		char port[8];
 		snprintf(port, sizeof port, "%d", ntohs(a.sin_port));
-		execl(argv[0], argv[0], argv[1], backlog ? argv[2] : port, backlog ? port : NULL, (char *)NULL);
+		execl(argv[0], argv[0], argv[1], argv[2], port, (char *)NULL);
 		_exit(127);
 	}
 	check((fd = accept(l, NULL, NULL)) >= 0, "accept");
