@@ -142,8 +142,14 @@ func TestSmallReadsBeforeTheLane(t *testing.T) {
 		write(t, a, "x")
 		sip(t, a, b, 1)
 	}
-	go pour(a)
+	ended := make(chan struct{})
+	go func() {
+		pour(a)
+		close(ended)
+	}()
 	sip(t, a, b, many)
+	b.Close()
+	<-ended // it looks at env.stuck
 }
 
 func pour(c *Conn) {
