@@ -22,6 +22,7 @@ func TestStall(t *testing.T) {
 	f := exn.Up(t, exn.Options{Nodes: 4})
 	f.OnlyExn("there is no daemon to stop")
 	a, b, c, d := f.Nodes[0], f.Nodes[1], f.Nodes[2], f.Nodes[3]
+	impatient(t, a)
 	stalled := a.Flow(b, b.IPv4)
 	others := []*exn.Flow{a.Flow(c, c.IPv4), c.Flow(d, d.IPv4), d.Flow(a, a.IPv6)}
 	for _, flow := range append(others, stalled) {
@@ -100,8 +101,7 @@ func TestJoinWhileStalled(t *testing.T) {
 }
 
 // Stopped for longer than neighbours and adverts live, a node comes back all
-// the same. TCP waits for long before it sends again what it has sent to such a node in vain,
-// which is Linux's to bound.
+// the same.
 func TestLongStall(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short mode: takes a minute")
@@ -109,11 +109,7 @@ func TestLongStall(t *testing.T) {
 	f := exn.Up(t, exn.Options{Nodes: 3})
 	f.OnlyExn("there is no daemon to stop")
 	a, b, c := f.Nodes[0], f.Nodes[1], f.Nodes[2]
-	a.NS.Do(t, func() {
-		if err := os.WriteFile("/proc/sys/net/ipv4/tcp_rto_max_ms", []byte("10000"), 0); err != nil {
-			t.Logf("Linux 6.15 and later can be told: %v", err)
-		}
-	})
+	impatient(t, a)
 	stalled, other := a.Flow(b, b.IPv4), a.Flow(c, c.IPv4)
 	stalled.Await(some)
 	b.Signal(syscall.SIGSTOP)
@@ -125,6 +121,16 @@ func TestLongStall(t *testing.T) {
 	stalled.Stop()
 	other.Stop()
 	connects(t, a, b, b.IPv4)
+}
+
+// impatient has TCP of a node wait less long before it sends again what it has sent in vain to a node
+// that was stopped: up to two minutes, which is Linux's to bound.
+func impatient(t *testing.T, n *exn.Node) {
+	n.NS.Do(t, func() {
+		if err := os.WriteFile("/proc/sys/net/ipv4/tcp_rto_max_ms", []byte("10000"), 0); err != nil {
+			t.Logf("Linux 6.15 and later can be told: %v", err)
+		}
+	})
 }
 
 // dropped is what a node says it lost on sending.
