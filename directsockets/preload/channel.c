@@ -348,11 +348,10 @@ void channel_rung(struct channel *ch)
 	uint64_t most = LEAVING + (uint64_t)LANE_WAITERS * ch->lanes_used * (ch->own.slots + ch->peer.slots);
 	if (atomic_fetch_add_explicit(&ch->rings, 1, memory_order_relaxed) <= most)
 		return;
-	uint64_t before = atomic_exchange(&ch->given, given(ch));
-	if (ch->given <= before)
+	uint64_t credit = given(ch);
+	if (atomic_exchange(&ch->given, credit) == credit)
 		channel_kill(ch, REASON_HOSTILE);
-	else
-		atomic_store_explicit(&ch->rings, 0, memory_order_relaxed);
+	channel_brought(ch);
 }
 
 bool channel_pending(struct channel *ch)

@@ -86,10 +86,8 @@ void channel_rung(struct channel *ch);
 // channel_brought: bytes or room came by a lane, or we rang ourselves.
 static inline void channel_brought(struct channel *ch)
 {
-	if (!atomic_load_explicit(&ch->rings, memory_order_relaxed))
-		return;
-	atomic_store_explicit(&ch->rings, 0, memory_order_relaxed);
-	atomic_store_explicit(&ch->given, 0, memory_order_relaxed);
+	if (atomic_load_explicit(&ch->rings, memory_order_relaxed))
+		atomic_store_explicit(&ch->rings, 0, memory_order_relaxed);
 }
 
 void channel_kill(struct channel *ch, enum reason why);

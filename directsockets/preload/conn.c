@@ -136,9 +136,9 @@ static bool total(const struct conn *c, int fd, uint64_t *came, uint64_t *went)
 	return true;
 }
 
-// counted: has the kernel passed on just the bytes that we have counted? Those on their way
-// (in, out) are asked after the totals, which may have grown by then: a difference is one only
-// if the totals of before and after both show it, and neither is what it was between them.
+// counted: has the kernel passed on just the bytes that we have counted? It is asked for those on
+// their way (in, out) after the totals, which may have grown by then: our count is wrong only if it
+// fits no total from that of before to that of after, and not decided if it fits one between them.
 static enum count counted(const struct conn *c, int fd)
 {
 	uint64_t came, went, came_now, went_now;

@@ -90,7 +90,7 @@ struct channel {
 	_Atomic uint64_t rung[LANE_WAITERS];  // the epoch for which we rang
 	_Atomic uint32_t users[LANE_WAITERS]; // threads and epoll sets that have waiter w of ours
 	_Atomic uint32_t rings; // of ours, since bytes or room came by a lane
-	_Atomic uint64_t given; // credit on our lanes when there had been many
+	_Atomic uint64_t given; // credit on our lanes when there had last been too many
 	_Atomic uint64_t read;        // control messages received
 	uint64_t sent;                // guarded by ctl_lock
 	uint32_t asking;              // ATTACH that have no answer; guarded by the flag of rendezvous.c

@@ -41,13 +41,15 @@ EXPORT ssize_t pwritev64v2(int fd, const struct iovec *iov, int n, off_t at, int
 static bool by_hook(long n, const long a[6], long *r, const void *caller)
 {
 #define P(i) ((void *)a[i])
-#define CALL_OR(other, name, ...) \
+#define CALL_UNLESS(theirs, name, ...) \
 	case SYS_##name: \
-		if (real_behind(caller, #name) || real_behind(caller, #other)) \
+		if (theirs) \
 			return false; \
 		*r = name(__VA_ARGS__); \
 		return true
-#define CALL(name, ...) CALL_OR(name, name, __VA_ARGS__)
+#define CALL(name, ...) CALL_UNLESS(real_behind(caller, #name), name, __VA_ARGS__)
+// CALL_OR: libraries make the other function of this system call, too.
+#define CALL_OR(other, name, ...) CALL_UNLESS(real_behind(caller, #name) || real_behind(caller, #other), name, __VA_ARGS__)
 	switch (n) {
 	case SYS_io_uring_setup:
 	case SYS_io_uring_enter:
@@ -105,6 +107,7 @@ static bool by_hook(long n, const long a[6], long *r, const void *caller)
 	return false;
 #undef CALL
 #undef CALL_OR
+#undef CALL_UNLESS
 #undef P
 }
 

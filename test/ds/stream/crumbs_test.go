@@ -1,10 +1,6 @@
 package stream_test
 
 import (
-	"bytes"
-	"context"
-	"os"
-	"os/exec"
 	"strings"
 	"testing"
 
@@ -20,12 +16,8 @@ func TestSmallReads(t *testing.T) {
 	} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
-			defer cancel()
-			cmd := exec.CommandContext(ctx, program, strings.Fields(way)...)
-			cmd.Env = append(os.Environ(), ds.Preload(ds.Library(t), ds.Fabric(t), "EXN_DS_VERBOSE=1", "EXN_DS_SLOTS=16", "EXN_DS_STUCK_MS="+stuck)...)
-			text, err := cmd.CombinedOutput()
-			if err != nil || bytes.Count(text, []byte(" has lane ")) != 2 || bytes.Contains(text, []byte("hostile")) {
+			lanes, text, err := preloaded(t, append([]string{program}, strings.Fields(way)...), "EXN_DS_SLOTS=16", "EXN_DS_STUCK_MS="+stuck)
+			if err != nil || lanes != 2 || strings.Contains(text, "hostile") {
 				t.Errorf("%v\n%s", err, text)
 			}
 		})

@@ -45,6 +45,17 @@ func run(t *testing.T, program string, env []string, seed uint64, mode ...string
 	return text
 }
 
+// preloaded runs another program with the library, and says how many ends of connections got lanes, and what was said.
+func preloaded(t *testing.T, program []string, settings ...string) (lanes int, text string, err error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program[0], program[1:]...)
+	cmd.Env = append(os.Environ(), ds.Preload(ds.Library(t), ds.Fabric(t), append([]string{"EXN_DS_VERBOSE=1"}, settings...)...)...)
+	said, err := cmd.CombinedOutput()
+	return strings.Count(string(said), " has lane "), string(said), err
+}
+
 // forSeeds calls f in a subtest for each seed, forCheapSeeds for thousands.
 func forSeeds(t *testing.T, n uint64, f func(t *testing.T, seed uint64)) { each(t, ds.Seeds(t, n), f) }
 func forCheapSeeds(t *testing.T, n uint64, f func(t *testing.T, seed uint64)) {
