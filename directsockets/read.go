@@ -102,7 +102,7 @@ func (c *Conn) readEngaged(b []byte) (int, error) {
 	switch {
 	case n > 0:
 		// Bytes of TCP give no room on the lane, and of an advert that is not at its end the writer need not know yet.
-		if c.in.mode == onLane && c.in.r.Advert() == 0 {
+		if c.in.mode == onLane && c.in.r.Advert() == 0 && c.in.r.Due() {
 			c.ch.ring(c, &c.peer.TxWaiters)
 		}
 		c.in.rings = 0

@@ -212,6 +212,7 @@ func (ch *channel) watchTx(c *Conn) {
 	c.at, c.credit = len(ch.waiting), c.out.w.Credit()
 	ch.waiting = append(ch.waiting, c)
 	ch.mu.Unlock()
+	c.out.w.Ask()
 	c.own.TxWaiters.Store(asleepMask)
 }
 

@@ -123,12 +123,24 @@ func markAll(ch *channel) {
 }
 
 // A reader that takes little at a time, and long for each, rings for credit that is not worth waking the
-// writer. That is no lie.
+// writer if it does not know slots_due. That is no lie.
 func TestSmallReadsOfFullLane(t *testing.T) {
-	a, b := upgraded(t)
-	go pour(a)
-	sip(t, a, b, ringsLeaving+2*ringsOfLane)
-	channelLives(t, a, b)
+	const many = ringsLeaving + 4*ringsOfLane
+	for name, ring := range map[string]func(b *Conn){
+		"when due": func(*Conn) {},
+		"for each": func(b *Conn) { b.ch.ring(b, &b.peer.TxWaiters) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b := upgraded(t)
+			go pour(a)
+			sleeps := sip(t, b, many, func() { ring(b) })
+			channelLives(t, a, b)
+			if name == "when due" && sleeps > many/8 {
+				t.Errorf("the watcher slept %d times for %d reads", sleeps, many)
+			}
+			t.Log(sleeps, "sleeps")
+		})
+	}
 }
 
 // It does not ring for what it takes of TCP, from before the lane.
@@ -141,14 +153,14 @@ func TestSmallReadsBeforeTheLane(t *testing.T) {
 	write(t, a, strings.Repeat("x", 2*many))
 	for !a.Status().WritesLane {
 		write(t, a, "x")
-		sip(t, a, b, 1)
+		sip(t, b, 1, func() {})
 	}
 	ended := make(chan struct{})
 	go func() {
 		pour(a)
 		close(ended)
 	}()
-	sip(t, a, b, many)
+	sip(t, b, many, func() {})
 	channelLives(t, a, b)
 	b.Close()
 	<-ended // it looks at env.stuck
@@ -160,22 +172,28 @@ func pour(c *Conn) {
 	}
 }
 
-// sip has b read a byte at a time, each once the watcher of a sleeps, if it does.
-func sip(t *testing.T, a, b *Conn, many int) {
+// sip has b read a byte at a time and do something more, each once the watcher of its peer sleeps, if it does,
+// and says how often that has gone to sleep.
+func sip(t *testing.T, b *Conn, many int, then func()) (sleeps int) {
 	t.Helper()
-	var asleep uint64 // the watcher's epoch, at the last byte
+	var asleep uint64 // the watcher's epoch, when it slept last
 	for range many {
 		for end := time.Now().Add(time.Millisecond / 4); b.engaged(); runtime.Gosched() {
-			// Not for ever: it is awake as long as the writer writes.
-			if epoch := b.ch.peer.Asleep(ourWaiter); epoch != 0 && epoch != asleep || time.Now().After(end) {
+			if epoch := b.ch.peer.Asleep(ourWaiter); epoch != 0 && epoch != asleep {
 				asleep = epoch
+				sleeps++
+				break
+			}
+			if time.Now().After(end) { // it is awake as long as the writer writes
 				break
 			}
 		}
 		if n, err := b.Read(make([]byte, 1)); n != 1 || err != nil {
 			t.Fatalf("%d, %v", n, err)
 		}
+		then()
 	}
+	return sleeps
 }
 
 func channelLives(t *testing.T, a, b *Conn) {

@@ -36,6 +36,7 @@
 //	EXN_DS_TEST_SWITCH=K     go back to TCP, at random, one in K writes
 //	EXN_DS_TEST_SEED=S       the seed of that
 //	EXN_DS_TEST_NOCONSENT=1  never consent to receive on a lane
+//	EXN_DS_TEST_EAGER=1      ring for each read, as ends do that do not know slots_due
 //
 // A value that is not a number or out of range is ignored: the default holds; so is
 // what is no subnet.
@@ -138,6 +139,7 @@ void config_init(void)
 	config.test_switch = (uint32_t)number("EXN_DS_TEST_SWITCH", 0, 0, 1u << 30);
 	config.test_seed = number("EXN_DS_TEST_SEED", 1, 0, ~0ull);
 	config.test_rx_off = number("EXN_DS_TEST_NOCONSENT", 0, 0, 1) > 0;
+	config.test_eager = number("EXN_DS_TEST_EAGER", 0, 0, 1) > 0;
 }
 
 static void say(const char *format, va_list ap)

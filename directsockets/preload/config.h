@@ -43,6 +43,7 @@ struct config {
 	uint32_t test_switch; // EXN_DS_TEST_SWITCH
 	uint64_t test_seed;   // EXN_DS_TEST_SEED
 	bool test_rx_off;     // EXN_DS_TEST_NOCONSENT
+	bool test_eager;      // EXN_DS_TEST_EAGER
 };
 extern struct config config;
 

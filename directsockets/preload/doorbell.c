@@ -46,6 +46,12 @@
 // Either the filler sees the odd epoch, or the sleeper the count, and that there is no room. A
 // sleeper that is in the mask already is woken, too: credit may have come before it was.
 //
+// Who waits for room says before it sleeps how much (lane_ask), and the reader, which takes bytes
+// in parts as small as it likes, does not wake it for less: it looks at that behind (1), as at the
+// mask, so what it misses the second look sees as credit. Several who wait for one lane share the
+// words, and write them without a lock; but whatever they hold is no more than what was posted. So
+// who reads all rings, and who does not leaves bytes to read.
+//
 // A producer rings once per odd epoch, and remembers that after it has rung: one
 // that dies in between has another ring again.
 #include "real.h"
@@ -58,6 +64,7 @@
 #include <sys/eventfd.h>
 
 #include "channel.h"
+#include "config.h"
 #include "files.h"
 
 int doorbell_make(void) { return files_keep(eventfd(1, EFD_NONBLOCK | EFD_CLOEXEC)); }
@@ -155,10 +162,10 @@ static void mark(struct conn *c, uint64_t mask)
 	atomic_thread_fence(memory_order_seq_cst); // as above, before the epoch is read
 }
 
-void doorbell_ring(struct conn *c, const _Atomic uint64_t *mask)
+// wake rings who sleeps, after the fence.
+static void wake(struct conn *c, const _Atomic uint64_t *mask)
 {
 	struct channel *ch = c->channel;
-	atomic_thread_fence(memory_order_seq_cst);
 	uint64_t m = atomic_load_explicit((_Atomic uint64_t *)(uintptr_t)mask, memory_order_relaxed);
 	if (MASK_ASKED(m))
 		mark(c, m);
@@ -170,6 +177,19 @@ void doorbell_ring(struct conn *c, const _Atomic uint64_t *mask)
 		ring(ch->ring_peer[w]);
 		atomic_store_explicit(&ch->rung[w], e, memory_order_relaxed);
 	}
+}
+
+void doorbell_ring(struct conn *c, const _Atomic uint64_t *mask)
+{
+	atomic_thread_fence(memory_order_seq_cst);
+	wake(c, mask);
+}
+
+void doorbell_room(struct conn *c)
+{
+	atomic_thread_fence(memory_order_seq_cst);
+	if (load_acquire(&c->peer->tx_waiters) && (config.test_eager || lane_due(c->own, c->peer)))
+		wake(c, &c->peer->tx_waiters);
 }
 
 void doorbell_rouse(struct conn *c, bool all)

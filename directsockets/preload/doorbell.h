@@ -37,6 +37,10 @@ void doorbell_disarm(struct channel *ch, int w);
 // of the peer that it names, if they sleep.
 void doorbell_ring(struct conn *c, const _Atomic uint64_t *mask);
 
+// doorbell_room is doorbell_ring for who waits for room, after credit was given for bytes: it does
+// nothing while that is less than they need.
+void doorbell_room(struct conn *c);
+
 // doorbell_rouse wakes those of our own side who sleep for bytes of c, and perhaps for room: there
 // is none now, which they may not have asked the peer about. After that was counted. With all
 // also those who sleep for room alone.

@@ -351,15 +351,40 @@ size_t lane_write(struct lane_tx *t, struct cursor *c, size_t velo_max)
 	return window_free(t) < 4096 ? 0 : write_slots(t, c);
 }
 
+// enough_slots and enough_window are the room that lane_writable asks for. Who sleeps until then
+// is woken once for many reads.
+static uint32_t enough_slots(const struct lane_tx *t) { return t->slots / 2; }
+static uint64_t enough_window(const struct lane_tx *t) { return (t->window < 0 ? t->window_size : t->extent) / 4; }
+
 bool lane_writable(struct lane_tx *t)
 {
-	uint32_t slots = t->slots / 8;
-	uint64_t window = (t->window < 0 ? t->window_size : t->extent) / 4;
+	uint32_t slots = enough_slots(t);
+	uint64_t window = enough_window(t);
 	if (lane_advert_out(t)) // until it is over, or not wanted any more
 		return t->broken || !lane_wanted(t);
 	if (slots_free(t, LANE_RESERVED) < slots || window_free(t) < window)
 		refresh(t);
 	return t->broken || (slots_free(t, LANE_RESERVED) >= slots && window_free(t) >= window);
+}
+
+// due is the credit with which of what was posted no more than `most` is left.
+static uint64_t due(uint64_t posted, uint64_t most) { return posted > most ? posted - most : 0; }
+
+HINT void lane_ask(const struct lane_tx *t)
+{
+	struct lane_ctl *own = lane_ctl(t->pool->own, t->lane);
+	uint64_t slots = 0, window = 0;
+	if (!t->advert.left) {
+		slots = due(t->slot, t->slots - LANE_RESERVED - enough_slots(t));
+		if (t->window >= 0) {
+			uint64_t here = due(t->next, t->extent - enough_window(t));
+			window = due(t->next, (uint64_t)MOST_WINDOWS * t->window_size - enough_window(t));
+			if (t->base < here && here > window)
+				window = here;
+		}
+	}
+	atomic_store_explicit(&own->slots_due, slots, memory_order_relaxed);
+	atomic_store_explicit(&own->window_due, window, memory_order_relaxed);
 }
 
 bool lane_joined(struct lane_tx *t)

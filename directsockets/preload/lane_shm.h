@@ -93,7 +93,9 @@ struct lane_ctl {
 	_Atomic uint64_t rx_waiters; // bit w: wake waiter w after posting; and MASK_ASKED
 	_Atomic uint64_t tx_waiters; // bit w: wake waiter w after giving credit
 	_Atomic uint64_t zcopy_withdrawn; // so many of the owner's adverts are over, taken or not
-	uint64_t pad3[5];
+	_Atomic uint64_t slots_due;       // with less credit than this tx_waiters are not to be rung
+	_Atomic uint64_t window_due;      // likewise
+	uint64_t pad3[3];
 };
 
 // The offsets that LANE.md gives. Peers of this version rely on each of them.
@@ -125,6 +127,8 @@ _Static_assert(offsetof(struct lane_ctl, zcopy_least) == 160, "LANE.md, control 
 _Static_assert(offsetof(struct lane_ctl, rx_waiters) == 192, "LANE.md, control block");
 _Static_assert(offsetof(struct lane_ctl, tx_waiters) == 200, "LANE.md, control block");
 _Static_assert(offsetof(struct lane_ctl, zcopy_withdrawn) == 208, "LANE.md, control block");
+_Static_assert(offsetof(struct lane_ctl, slots_due) == 216, "LANE.md, control block");
+_Static_assert(offsetof(struct lane_ctl, window_due) == 224, "LANE.md, control block");
 _Static_assert(sizeof(struct lane_ctl) == LANE_CTL, "LANE.md, control block");
 _Static_assert(LANE_PAYLOAD == LANE_SLOT - 8, "LANE.md, slots");
 
@@ -281,6 +285,17 @@ bool lane_post(struct lane_tx *t, enum lane_tag tag, uint64_t a, uint64_t b);
 
 // lane_writable: a write after this takes at least one byte.
 bool lane_writable(struct lane_tx *t);
+
+// lane_ask has the reader ring when there is credit for what lane_writable asks for, and not
+// before. It is no more than what was posted, so who reads all rings.
+HINT void lane_ask(const struct lane_tx *t);
+
+// lane_due: there is as much credit as a writer that waits for room has asked for.
+static inline bool lane_due(const struct lane_ctl *reader, const struct lane_ctl *writer)
+{
+	return load_acquire(&reader->slots_taken) >= load_acquire(&writer->slots_due) &&
+	       load_acquire(&reader->window_taken) >= load_acquire(&writer->window_due);
+}
 
 // lane_credit counts what the reader has given, as last checked. It is no more than was posted.
 static inline uint64_t lane_credit(const struct lane_tx *t) { return t->slots_taken + t->window_taken + t->advert.taken; }

@@ -193,6 +193,7 @@ static void want_room(struct epset *e, struct member *m)
 		tx_asked(m->c);
 	m->starving = true;
 	hurry(e, tx_patience(m->c));
+	lane_ask(&m->c->tx);
 	doorbell_watch(&m->c->own->tx_waiters, e->perch->line[line].w);
 }
 

@@ -117,7 +117,7 @@ static void take_lane(struct conn *c, struct channel *ch, uint32_t lane, uint32_
 	lane_tx_reset(&c->tx, &ch->pool, lane);
 	lane_rx_reset(&c->rx, &ch->own, &ch->peer, lane);
 	c->marked = 0;
-	own->closed = own->shut = own->consent = own->go_back = own->rx_waiters = own->tx_waiters = 0;
+	own->closed = own->shut = own->consent = own->go_back = own->rx_waiters = own->tx_waiters = own->slots_due = own->window_due = 0;
 	atomic_store_explicit(&own->generation, generation, memory_order_release);
 	atomic_fetch_add(&ch->lanes_used, 1);
 }

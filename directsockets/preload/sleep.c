@@ -105,6 +105,8 @@ static void lie_down(const struct bed *b)
 	if (b->line < 0)
 		return;
 	b->perch->sleeps++;
+	if (b->mask == &b->c->own->tx_waiters)
+		lane_ask(&b->c->tx);
 	doorbell_watch(b->mask, b->perch->line[b->line].w);
 	perch_arm(b->perch, b->line);
 }

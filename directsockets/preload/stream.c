@@ -171,7 +171,7 @@ ssize_t stream_recv(struct conn *c, int fd, const struct iovec *iov, int n, int 
 		lock_give(&c->rx_lock);
 		if (r > 0) {
 			if (!more && c->rx_mode == MODE_LANE && !(flags & MSG_PEEK)) // else there is no more room on the lane
-				doorbell_ring(c, &c->peer->tx_waiters);
+				doorbell_room(c);
 			got += (size_t)r;
 			if ((flags & MSG_PEEK) && block && got < target && !last) {
 				last = !rx_goes_on(c, fd) || !sleep_moment(&s);

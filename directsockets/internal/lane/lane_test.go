@@ -459,3 +459,70 @@ func TestNoAllocation(t *testing.T) {
 		}
 	}
 }
+
+// A reader that takes little at a time rings once there is the room that the writer waits for, not before,
+// and one that takes all whatever the writer did meanwhile.
+func TestAsk(t *testing.T) {
+	for _, g := range []Geometry{small, {Lanes: 2, Slots: 64, Windows: 128, Window: 256 << 10}} {
+		w, r, _, _ := ends(g)
+		fill := func(i int) (all int) {
+			size := 200_000
+			for n := 1; n > 0; all += n {
+				if i%4 > 0 {
+					size = []int{1, 100, 700, 5000, 200_000}[(i+all)%5]
+				}
+				n = w.Write(make([]byte, size), 480)
+			}
+			return all
+		}
+		read := func(n int) {
+			if _, hostile := r.Read(make([]byte, n)); hostile {
+				t.Fatal("hostile")
+			}
+			r.Give()
+		}
+		waits := 0
+		for i := range 1000 {
+			if fill(i); w.Writable() {
+				continue // the last bytes went by slots, and the rest needs a window
+			}
+			w.Ask()
+			waits++
+			for n := 1 + i*7919%[]int{10, 1000, 100_000}[i%3]; !r.Due(); {
+				if w.Writable() || !r.Posted() {
+					t.Fatalf("%+v, round %d: writable, or all is taken, and not due", g, i)
+				}
+				read(n)
+			}
+			if !w.Writable() {
+				t.Fatalf("%+v, round %d: due, and not writable", g, i)
+			}
+			if i%3 == 0 {
+				for r.Posted() {
+					read(1 << 20)
+				}
+			} else if i%3 == 1 { // others write, too, while somebody sleeps
+				fill(i + 1)
+				for r.Posted() {
+					read(1 << 20)
+				}
+				if !r.Due() {
+					t.Fatalf("%+v, round %d: all is taken, and not due", g, i)
+				}
+			}
+		}
+		if waits < 300 {
+			t.Errorf("%+v: %d waits", g, waits)
+		}
+	}
+	w, r, _, _ := ends(small)
+	w.Ask()
+	if !r.Due() {
+		t.Error("nothing was posted, and something is due")
+	}
+	w.Advertise(1, 1)
+	w.Ask()
+	if !r.Due() {
+		t.Error("an advert is out, of which whatever is taken is due")
+	}
+}

@@ -78,7 +78,9 @@ type Control struct {
 	TxWaiters   Word // bit w: ring waiter w after giving credit
 
 	zcopyWithdrawn Word // so many of the owner's adverts are over, taken or not
-	_              [5]uint64
+	slotsDue       Word // with less credit than this TxWaiters are not to be rung
+	windowDue      Word // likewise
+	_              [3]uint64
 }
 
 // Each word is where LANE.md says.
@@ -103,6 +105,8 @@ var (
 	_ = [1]struct{}{}[unsafe.Offsetof(Control{}.RxWaiters)-192]
 	_ = [1]struct{}{}[unsafe.Offsetof(Control{}.TxWaiters)-200]
 	_ = [1]struct{}{}[unsafe.Offsetof(Control{}.zcopyWithdrawn)-208]
+	_ = [1]struct{}{}[unsafe.Offsetof(Control{}.slotsDue)-216]
+	_ = [1]struct{}{}[unsafe.Offsetof(Control{}.windowDue)-224]
 )
 
 // Head is the head of the file.

@@ -146,6 +146,11 @@ func (r *Reader) Give() {
 	r.own.slotsTaken.Store(taken)
 }
 
+// Due says that there is as much credit as a writer that waits for room has asked for.
+func (r *Reader) Due() bool {
+	return r.own.slotsTaken.Load() >= r.peer.slotsDue.Load() && r.own.windowTaken.Load() >= r.peer.windowDue.Load()
+}
+
 // Take takes a control message.
 func (r *Reader) Take() (t Tag, a, b uint64) {
 	s, _ := r.next()

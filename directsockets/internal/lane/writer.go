@@ -54,6 +54,8 @@ func NewWriter(pool *Pool, lane uint32) Writer {
 		statusWord(w.ring, k).Store(0)
 	}
 	w.own.zcopyWithdrawn.Store(0)
+	w.own.slotsDue.Store(0)
+	w.own.windowDue.Store(0)
 	return w
 }
 
@@ -262,14 +264,39 @@ func (w *Writer) Writable() bool {
 	if w.Advertised() { // until it is over, or not wanted any more
 		return w.broken || !w.Wanted()
 	}
-	slots, window := w.slots/8, w.size/4
-	if w.window >= 0 {
-		window = w.extent / 4
-	}
+	slots, window := w.enough()
 	if w.slotsFree(reserved) < slots || w.windowFree() < window {
 		w.refresh()
 	}
 	return w.broken || w.slotsFree(reserved) >= slots && w.windowFree() >= window
+}
+
+// enough is the room that Writable asks for. Who sleeps until then is woken once for many
+// reads.
+func (w *Writer) enough() (slots, window uint64) {
+	if w.window < 0 {
+		return w.slots / 2, w.size / 4
+	}
+	return w.slots / 2, w.extent / 4
+}
+
+// Ask has the reader ring when there is credit for what Writable asks for, and not before.
+// It is no more than what was posted, so who reads all rings.
+func (w *Writer) Ask() {
+	due := func(posted, most uint64) uint64 { return posted - min(posted, most) }
+	var slots, window uint64
+	if w.advert.left == 0 {
+		free, room := w.enough()
+		slots = due(w.slot, w.slots-reserved-free)
+		if w.window >= 0 {
+			window = due(w.next, inAll*w.size-room)
+			if here := due(w.next, w.extent-room); w.base < here {
+				window = max(window, here)
+			}
+		}
+	}
+	w.own.slotsDue.Store(slots)
+	w.own.windowDue.Store(window)
 }
 
 // Credit counts what the reader has given, whatever it is worth. An honest one gives no more

@@ -2,8 +2,8 @@
 // credit, deferred deregistration, and the account of doorbells; and, for directsockets, how a connection leaves TCP without
 // stranding a sleeper (engage), how a direction moves to its lane and back, ends or dies (stream), what the threads of one
 // side owe each other (threads), how one that sleeps learns that another wants room (room) or has taken the ring (beside), how one goroutine of a Go
-// program waits for many calls (watcher), how the lock of a connection becomes one between processes (lock), and how a fork
-// copies what it has counted (forking). They are tests; there is nothing to import.
+// program waits for many calls (watcher), how the lock of a connection becomes one between processes (lock), how a fork
+// copies what it has counted (forking), and when who reads in small parts wakes who waits for room (due). They are tests; there is nothing to import.
 //
 // Each model is the protocol as it must be written, statement by statement, on memory that reorders as x86 (TSO) or
 // arm64 (Weak) does. The tests show that it holds there, and that it breaks when any of its rules is taken away. The
@@ -27,6 +27,8 @@
 //     look at the lane. So a writer that goes back by itself waits until SWITCH was taken.
 //   - A sleeper that has asked to be rung for credit may have done so after the credit came. So whoever then finds that
 //     room is wanted wakes it all the same.
+//   - What a sleeper waits for may be in a word that other sleepers write, too, without a lock, as long as none of them waits
+//     for more than what was posted.
 //   - Who takes a ring and does not sleep owes those who do a new epoch before it looks: for the old one nobody rings again.
 //   - A counter that is drained may be drained anywhere between waking and the second look, never after it.
 package channel

@@ -39,6 +39,8 @@ int layout(void)
 	FIELD("control", lane_ctl, rx_waiters);
 	FIELD("control", lane_ctl, tx_waiters);
 	FIELD("control", lane_ctl, zcopy_withdrawn);
+	FIELD("control", lane_ctl, slots_due);
+	FIELD("control", lane_ctl, window_due);
 	FIELD("message", message, kind);
 	FIELD("message", message, version);
 	FIELD("message", message, lane);
