@@ -12,6 +12,8 @@
 //	short-time        their time, on one CPU
 //	plain-calls       system calls of a long connection to a program without the library
 //	plain-time        their time, on one CPU
+//	slow-reader       a stream to a reader that takes little at a time and works for it;
+//	                  -cpu: CPU time of both sides for a GB of it
 //	start-…           what preloading adds to the start of a program
 //
 //	stream, ping-…    the same of the Go program; ping-polling on any CPU, since a Go

@@ -35,6 +35,14 @@ func (p Plan) libraryTests() []test {
 		{name: "plain-time", unit: report.Nanoseconds, what: "CPU time of both sides for a request on a long connection to a server without the library, all on one CPU",
 			target: report.AtMost(report.RatioSurely, 1.03), packages: exchange, pairs: 30, counted: true, run: p.exchange("requests", false)},
 	}
+	for _, size := range []int{100, 128 << 10} {
+		slow := "pump, one stream in writes of the size to a reader that takes 1,000 bytes at a time and works 20 µs for them"
+		tests = append(tests,
+			test{name: "slow-reader", size: size, unit: report.BytesPerSecond, what: slow, target: report.AtLeast(report.Ratio, 1), upgrades: true,
+				run: p.slowReader(size, func(r pumped) float64 { return r.Rate })},
+			test{name: "slow-reader-cpu", size: size, unit: report.Nanoseconds, what: "CPU time of both sides for each GB of that, the work included", target: report.AtMost(report.Ratio, 1), upgrades: true,
+				run: p.slowReader(size, func(r pumped) float64 { return r.CPU / float64(r.Bytes) * 1e9 })})
+	}
 	for _, start := range []string{"ls /", "bash -c :", "python3 -c ''", "perl -e ''"} {
 		program, _, _ := strings.Cut(start, " ")
 		tests = append(tests, test{name: "start-" + program, unit: report.Nanoseconds, what: "CPU time that preloading adds to the start and end of a program",
@@ -68,6 +76,27 @@ func stream(ctx context.Context, a *arena, _ int) (o outcome, err error) {
 	}
 	o.value = result.End.SumReceived.BitsPerSecond / 8
 	return o, nil
+}
+
+// slowReader is a stream of pump's whose reader is slower than its writer.
+func (p Plan) slowReader(size int, value func(pumped) float64) func(context.Context, *arena, int) (outcome, error) {
+	return func(ctx context.Context, a *arena, _ int) (o outcome, err error) {
+		a.serverCPUs, a.clientCPUs = p.firstCPU(), p.secondCPU()
+		port := freePort()
+		if _, err := a.serve(ctx, port, a.Pump, "serve", a.host, strconv.Itoa(port), "1", "part=1000", "think=20"); err != nil {
+			return o, err
+		}
+		text, err := a.run(ctx, a.Pump, "stream", a.host, strconv.Itoa(port), strconv.FormatFloat(p.seconds(), 'f', -1, 64), "size="+strconv.Itoa(size), "json")
+		if err != nil {
+			return o, err
+		}
+		var r pumped
+		if err := json.Unmarshal(text, &r); err != nil || r.Bytes == 0 || r.CPU == 0 {
+			return o, fmt.Errorf("pump printed what is no result: %w: %s", err, last(text))
+		}
+		o.value = value(r)
+		return o, nil
+	}
 }
 
 // What is made of sockperf's median, half of a round trip in µs.

@@ -48,7 +48,7 @@ func TestTestsAreComplete(t *testing.T) {
 	for _, g := range []Group{Library, Go, Programs} {
 		p := Plan{Group: g, Runs: 5}
 		for _, test := range p.tests() {
-			if test.name == "" || test.what == "" || test.target == nil && !strings.HasPrefix(test.name, "mpi-") && !test.announces || g != Go && !test.announces && len(test.packages) == 0 || (test.run == nil) == (test.alone == nil) {
+			if test.name == "" || test.what == "" || test.target == nil && !strings.HasPrefix(test.name, "mpi-") && !test.announces || g == Programs && len(test.packages) == 0 || (test.run == nil) == (test.alone == nil) {
 				t.Errorf("%s: incomplete: %+v", g, test)
 			}
 			if test.target != nil && test.target.Of == report.RatioSurely && p.pairs(test) < 30 {

@@ -27,6 +27,11 @@
 //	split      of pingpong: also say how long writing takes, and waiting for the answer
 //	json       say all that is known, as one JSON object: see report
 //
+// A server reads streams as fast as it can, or (after SECONDS, of which it takes no notice) with
+//
+//	part=N     reads of N bytes
+//	think=US   so much work after each of them
+//
 // A first tenth of the time does not count. A stream counts until its receiver has
 // answered that it has read all. With a rate, a message that is late because the one
 // before it was counts from when it was due, and what was due in the run is sent even
@@ -235,7 +240,7 @@ static void report(double rate, double plain, struct sent s)
 
 static void usage(void)
 {
-	fputs("usage: pump serve|stream|pingpong|connect|many ADDRESS PORT [SECONDS [size=N] [streams=N] [rate=N] [pause=US] [rounds=N] [memory=N] [buffer] [check] [split] [json]]\n", stderr);
+	fputs("usage: pump serve|stream|pingpong|connect|many ADDRESS PORT [SECONDS [size=N] [streams=N] [rate=N] [pause=US] [rounds=N] [memory=N] [part=N] [think=US] [buffer] [check] [split] [json]]\n", stderr);
 	exit(2);
 }
 
@@ -273,6 +278,10 @@ static void parse(int argc, char **argv)
 			with.rounds = strtoull(argv[i] + 7, NULL, 10);
 		else if (!strncmp(argv[i], "memory=", 7))
 			with.memory = strtoull(argv[i] + 7, NULL, 10);
+		else if (!strncmp(argv[i], "part=", 5))
+			with.part = strtoull(argv[i] + 5, NULL, 10);
+		else if (!strncmp(argv[i], "think=", 6))
+			with.think = atof(argv[i] + 6);
 		else if (!strcmp(argv[i], "buffer"))
 			with.buffer = 1;
 		else if (!strcmp(argv[i], "split"))
@@ -286,7 +295,7 @@ static void parse(int argc, char **argv)
 	}
 	uint64_t most = !strcmp(with.mode, "many") ? CROWD : MANY;
 	if (!fits(with.size, with.memory) || (with.memory && strcmp(with.mode, "stream")) || (with.buffer && !with.memory) || with.streams < 1 || with.streams > most || with.rounds < 1 || !(with.seconds > 0) || with.rate < 0 ||
-	    with.pause < 0 || with.pause >= 1e6)
+	    with.pause < 0 || with.pause >= 1e6 || with.part > CHUNK || with.think < 0 || ((with.part || with.think > 0) && strcmp(with.mode, "serve")))
 		usage();
 }
 

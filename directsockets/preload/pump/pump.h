@@ -34,8 +34,8 @@ struct answer {
 // The command line.
 extern struct with {
 	const char *mode;
-	double seconds, rate, pause;
-	uint64_t size, streams, rounds, memory;
+	double seconds, rate, pause, think;
+	uint64_t size, streams, rounds, memory, part;
 	int buffer, check, json, split;
 	struct sockaddr_storage at;
 	socklen_t length;

@@ -23,11 +23,15 @@ static void serve_stream(struct served s)
 		fail("memory");
 	for (int warm = !memory;;) {
 		uint64_t at = memory ? a.bytes % memory : 0; // writes are read as they were written
-		n = read(s.fd, buffer + at, room - at % room);
+		size_t most = room - at % room;
+		n = read(s.fd, buffer + at, with.part && with.part < most ? with.part : most);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n <= 0)
 			break;
+		if (with.think > 0)
+			for (uint64_t end = now() + (uint64_t)(with.think * 1e3); now() < end;)
+				;
 		a.wrong += (uint64_t)differs(buffer + at, (size_t)n, memory ? at : a.bytes, s.hello.check != 0);
 		a.bytes += (uint64_t)n;
 		if (!warm && a.bytes >= WARM) {
