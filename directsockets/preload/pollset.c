@@ -39,7 +39,7 @@
 #define KERNEL_BUSY_NS 50000
 #define KERNEL_SPIN_NS 10000
 enum {
-	ON_STACK = 64,
+	ON_STACK = 60,
 	LOOKS = 4093, // of this thread between two in which the kernel is asked as well; odd, for
 	              // its turn to come to every descriptor
 };
@@ -184,8 +184,10 @@ static void arm(struct pollset *p)
 		struct line *l = &p->perch->line[line];
 		if (p->fds[i].events & (POLLIN | POLLRDNORM | POLLRDHUP | POLLPRI))
 			doorbell_watch(&c->own->rx_waiters, l->w);
-		if (p->fds[i].events & (POLLOUT | POLLWRNORM))
+		if (p->fds[i].events & (POLLOUT | POLLWRNORM)) {
+			lane_ask(&c->tx);
 			doorbell_watch(&c->own->tx_waiters, l->w);
+		}
 		p->entry[i].armed = l->mark != mark;
 		if (p->entry[i].armed)
 			perch_arm(p->perch, line);
