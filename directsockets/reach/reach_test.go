@@ -1,12 +1,15 @@
 package reach
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"exnet/directsockets/status"
 )
@@ -27,6 +30,14 @@ func TestTryFindsTheListener(t *testing.T) {
 		if v.Upgrade || v.PID != os.Getpid() || v.UID != os.Getuid() || !strings.Contains(v.Why, "does not use the library") || !strings.Contains(v.Remedy, "exn-tun run") {
 			t.Errorf("%s: %+v", network, v)
 		}
+	}
+}
+
+// Where the kernel has no module that knows the sockets of a protocol, as small ones have none for TCP, it says so.
+func TestKernelWithoutAnswers(t *testing.T) {
+	at := netip.MustParseAddrPort("127.0.0.1:9")
+	if err := answers(253, at, at); !errors.Is(err, unix.ENOENT) {
+		t.Errorf("of a protocol that there is not: %v", err)
 	}
 }
 

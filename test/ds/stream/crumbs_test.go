@@ -45,8 +45,8 @@ func TestSmallReadsWakeSeldom(t *testing.T) {
 }
 
 // What the writer says that it waits for is what it looks for.
-func TestDue(t *testing.T) {
-	out, err := exec.Command(ds.Build(t, "due", []string{"-I", ds.Headers()}, "due.c", ds.Object(t))).CombinedOutput()
+func TestRoomIsDue(t *testing.T) {
+	out, err := exec.Command(ds.Build(t, "room", []string{"-I", ds.Headers()}, "room.c", ds.Object(t))).CombinedOutput()
 	if err != nil || len(out) > 0 {
 		t.Errorf("%v\n%s", err, out)
 	}
