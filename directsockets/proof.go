@@ -1,9 +1,6 @@
 package directsockets
 
 import (
-	"bytes"
-	"crypto/rand"
-	"encoding/binary"
 	"fmt"
 	"os"
 	"slices"
@@ -12,6 +9,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"exnet/directsockets/internal/diag"
 )
 
 // Proof of owning the other end of a connection. The TCP socket itself is never
@@ -53,11 +52,11 @@ func makeProof(socket int, abroad bool) (fds []int, err error) {
 		return fds, os.NewSyscallError("epoll_ctl", err)
 	}
 	if abroad {
-		diag, err := newDiag()
+		asks, err := diag.Open()
 		if err != nil {
-			return fds, err
+			return fds, os.NewSyscallError("socket", err)
 		}
-		fds = append(fds, diag)
+		fds = append(fds, asks)
 	}
 	return fds, nil
 }
@@ -66,15 +65,6 @@ func closeAll(fds []int) {
 	for _, fd := range fds {
 		unix.Close(fd)
 	}
-}
-
-// newDiag makes a sock_diag socket of the network namespace that we are in.
-func newDiag() (int, error) {
-	s, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_SOCK_DIAG)
-	if err != nil {
-		return -1, os.NewSyscallError("socket", err)
-	}
-	return s, nil
 }
 
 // isDiagOf: a sock_diag socket of the network namespace with this cookie. Only then it
@@ -97,12 +87,12 @@ func checkProof(t tuple, net, inode uint64, uid uint32, handed []int) bool {
 	var owner uint32
 	found := false
 	if net == 0 {
-		diag, err := newDiag()
+		here, err := diag.Open()
 		if err != nil {
 			return false
 		}
-		defer unix.Close(diag)
-		is, owner, found = lookup(diag, t)
+		defer unix.Close(here)
+		is, owner, found = lookup(here, t)
 	} else if len(handed) > 1 && isDiagOf(handed[1], net) {
 		is, owner, found = lookup(handed[1], t)
 	}
@@ -116,12 +106,12 @@ func checkProof(t tuple, net, inode uint64, uid uint32, handed []int) bool {
 // elsewhere: in our network namespace no socket is the other end of a connection that is
 // established.
 func (c *Conn) elsewhere() (yes bool) {
-	diag, err := newDiag()
+	here, err := diag.Open()
 	if err != nil {
 		return false
 	}
-	defer unix.Close(diag)
-	if _, _, found := lookup(diag, c.tuple); found {
+	defer unix.Close(here)
+	if _, _, found := lookup(here, c.tuple); found {
 		return false
 	}
 	c.control(func(fd int) {
@@ -191,66 +181,8 @@ var socketDevice = sync.OnceValue(func() uint64 {
 	return device
 })
 
-// diagnosis is the request and the answer of sock_diag: struct inet_diag_req_v2
-// and struct inet_diag_msg of linux/inet_diag.h, whose id begins at these offsets.
-const (
-	diagRequest   = 16 + 56 // with the netlink header
-	diagRequestID = 16 + 8
-	diagAnswerID  = 16 + 4
-	diagUID       = 16 + 64
-	diagInode     = 16 + 68
-	diagAnswer    = 16 + 72
-	diagEnds      = 2 + 2 + 16 + 16 // of the id: ports and addresses
-	byFamily      = 20              // SOCK_DIAG_BY_FAMILY
-)
-
 // lookup asks the kernel, by a sock_diag socket, for the socket at the other end of t.
-func lookup(diag int, t tuple) (inode uint64, uid uint32, found bool) {
-	q := question(t)
-	if err := unix.Sendto(diag, q, unix.MSG_DONTWAIT, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return 0, 0, false
-	}
-	var a [1024]byte
-	n, from, err := unix.Recvfrom(diag, a[:], unix.MSG_DONTWAIT) // answered synchronously
-	sender, ok := from.(*unix.SockaddrNetlink)
-	order := binary.NativeEndian
-	if err != nil || !ok || sender.Pid != 0 || n < diagAnswer || order.Uint16(a[4:]) != byFamily || !bytes.Equal(a[8:12], q[8:12]) {
-		return 0, 0, false
-	}
-	ends := q[diagRequestID:]
-	if a[16] == unix.AF_INET6 { // also of an IPv6 socket with mapped addresses
-		remote, local := t.remote.Addr().As16(), t.local.Addr().As16()
-		putEnds(ends, t, remote[:], local[:])
-	}
-	if !bytes.Equal(a[diagAnswerID:diagAnswerID+diagEnds], ends[:diagEnds]) {
-		return 0, 0, false // of another connection
-	}
-	return uint64(order.Uint32(a[diagInode:])), order.Uint32(a[diagUID:]), true
-}
-
-// question asks for the other end of t; its number is drawn at random.
-func question(t tuple) []byte {
-	q := make([]byte, diagRequest)
-	order := binary.NativeEndian
-	order.PutUint32(q[0:], diagRequest)
-	order.PutUint16(q[4:], byFamily)
-	order.PutUint16(q[6:], unix.NLM_F_REQUEST)
-	rand.Read(q[8:12])
-	q[16], q[17] = unix.AF_INET6, unix.IPPROTO_TCP
-	if t.local.Addr().Is4() {
-		q[16] = unix.AF_INET
-	}
-	order.PutUint32(q[20:], ^uint32(0)) // in any state
-	id := q[diagRequestID:]
-	putEnds(id, t, t.remote.Addr().AsSlice(), t.local.Addr().AsSlice())
-	order.PutUint64(id[40:], ^uint64(0)) // INET_DIAG_NOCOOKIE, twice
-	return q
-}
-
-// putEnds writes ports and addresses as the other end has them.
-func putEnds(id []byte, t tuple, remote, local []byte) {
-	binary.BigEndian.PutUint16(id[0:], t.remote.Port())
-	binary.BigEndian.PutUint16(id[2:], t.local.Port())
-	copy(id[4:20], remote)
-	copy(id[20:36], local)
+func lookup(asked int, t tuple) (inode uint64, uid uint32, found bool) {
+	inode, uid, err := diag.Lookup(asked, unix.IPPROTO_TCP, t.remote, t.local)
+	return inode, uid, err == nil
 }

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"exnet/directsockets/internal/diag"
 )
 
 // Whoever hands a sock_diag socket may have used it: only the kernel's answer to our
@@ -11,32 +13,32 @@ import (
 func TestAnswersOfOthersDoNotCount(t *testing.T) {
 	a, b := pipe(t, Options{Off: true})
 	c, _ := pipe(t, Options{Off: true})
-	diag, err := newDiag()
+	s, err := diag.Open()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer unix.Close(diag)
+	defer unix.Close(s)
 	want := uint64(0)
 	b.control(func(fd int) {
 		var st unix.Stat_t
 		unix.Fstat(fd, &st)
 		want = st.Ino
 	})
-	inode, uid, found := lookup(diag, a.tuple)
+	inode, uid, found := lookup(s, a.tuple)
 	if !found || inode != want || int(uid) != unix.Geteuid() {
 		t.Fatalf("found %v: %d of %d, want %d", found, inode, uid, want)
 	}
 	// Asked before us, about this connection or another: those answers come first.
 	for _, asked := range []tuple{a.tuple, c.tuple} {
-		diag, err := newDiag()
+		s, err := diag.Open()
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer unix.Close(diag)
-		if err := unix.Sendto(diag, question(asked), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		defer unix.Close(s)
+		if err := unix.Sendto(s, diag.Question(unix.IPPROTO_TCP, asked.remote, asked.local), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 			t.Fatal(err)
 		}
-		if inode, _, found := lookup(diag, a.tuple); found {
+		if inode, _, found := lookup(s, a.tuple); found {
 			t.Errorf("the answer to another question counts: %d", inode)
 		}
 	}

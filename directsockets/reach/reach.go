@@ -19,7 +19,6 @@ package reach
 import (
 	"bufio"
 	"context"
-	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -36,6 +35,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/directsockets/home"
+	"exnet/directsockets/internal/diag"
 	"exnet/directsockets/status"
 )
 
@@ -223,39 +223,14 @@ func peerTables(local, remote netip.AddrPort) (tables string, err error) {
 	return "", fmt.Errorf("%w: no network namespace that this user may look into has the other end of a connection to %v; ask as root", ErrHidden, remote)
 }
 
-// answers asks the kernel, as proofs do, for a socket: our end of a connection, so there is one. Where it has
-// no module for the protocol it says ENOENT.
+// answers asks the kernel, as proofs do, for a socket: our end of a connection, so there is one.
 func answers(protocol byte, local, remote netip.AddrPort) error {
-	s, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
+	s, err := diag.Open()
 	if err != nil {
 		return err
 	}
 	defer unix.Close(s)
-	const size, byFamily = 16 + 56, 20 // of struct inet_diag_req_v2 behind the header; SOCK_DIAG_BY_FAMILY
-	q, order := make([]byte, size), binary.NativeEndian
-	order.PutUint32(q[0:], size)
-	order.PutUint16(q[4:], byFamily)
-	order.PutUint16(q[6:], unix.NLM_F_REQUEST)
-	q[16], q[17] = unix.AF_INET, protocol
-	if local.Addr().Is6() {
-		q[16] = unix.AF_INET6
-	}
-	order.PutUint32(q[20:], ^uint32(0)) // in any state
-	binary.BigEndian.PutUint16(q[24:], local.Port())
-	binary.BigEndian.PutUint16(q[26:], remote.Port())
-	copy(q[28:44], local.Addr().AsSlice())
-	copy(q[44:60], remote.Addr().AsSlice())
-	order.PutUint64(q[64:], ^uint64(0)) // INET_DIAG_NOCOOKIE, twice
-	if err := unix.Sendto(s, q, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return err
-	}
-	var a [1024]byte
-	n, _, err := unix.Recvfrom(s, a[:], unix.MSG_DONTWAIT) // answered synchronously
-	if err == nil && n >= 20 && order.Uint16(a[4:]) == unix.NLMSG_ERROR {
-		if e := -int32(order.Uint32(a[16:])); e != 0 {
-			err = unix.Errno(e)
-		}
-	}
+	_, _, err = diag.Lookup(s, protocol, local, remote)
 	return err
 }
 
