@@ -39,7 +39,7 @@
 #define KERNEL_BUSY_NS 50000
 #define KERNEL_SPIN_NS 10000
 enum {
-	ON_STACK = 60,
+	ON_STACK = 60, // what a frame may have (Makefile), on arm64 too
 	LOOKS = 4093, // of this thread between two in which the kernel is asked as well; odd, for
 	              // its turn to come to every descriptor
 };
