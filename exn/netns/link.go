@@ -36,6 +36,43 @@ func Veth(a, b End) error {
 	return err
 }
 
+// Bridge makes an Ethernet bridge, and brings it up.
+func Bridge(e End) error {
+	err := e.NS.Do(func() error {
+		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: e.Link}}); err != nil {
+			return fmt.Errorf("cannot make the bridge %q: %w", e.Link, err)
+		}
+		return nil
+	})
+	if err == nil {
+		err = Configure(e)
+	}
+	return err
+}
+
+// Plug joins a namespace to a bridge, by a veth pair whose end at the bridge is called
+// port.
+func Plug(bridge End, port string, e End) error {
+	err := Veth(e, End{NS: bridge.NS, Link: port, MTU: e.MTU})
+	if err == nil {
+		err = bridge.NS.Do(func() error {
+			b, err := find(bridge.Link)
+			if err != nil {
+				return err
+			}
+			link, err := find(port)
+			if err != nil {
+				return err
+			}
+			if err := netlink.LinkSetMasterByIndex(link, b.Attrs().Index); err != nil {
+				return fmt.Errorf("cannot put %q into the bridge %q: %w", port, bridge.Link, err)
+			}
+			return nil
+		})
+	}
+	return err
+}
+
 func (e End) setUp() error {
 	if err := up(e.Link); err != nil {
 		return err

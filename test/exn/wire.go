@@ -3,8 +3,6 @@ package exn
 import (
 	"fmt"
 
-	"github.com/vishvananda/netlink"
-
 	"exnet/test/netns"
 )
 
@@ -25,30 +23,9 @@ func (f *Fleet) wire() {
 		return
 	}
 	hub := netns.New(f)
-	const name = "hub"
-	hub.Do(f, func() {
-		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name}}); err != nil {
-			f.Fatalf("cannot make a bridge: %v", err)
-		}
-	})
+	bridge := netns.End{NS: hub, Link: "hub"}
+	netns.Bridge(f, bridge)
 	for i, n := range f.Nodes {
-		port := fmt.Sprintf("port%d", i)
-		mine := end(n)
-		netns.Veth(f, mine, netns.End{NS: hub, Link: port, MTU: mine.MTU})
-		hub.Do(f, func() {
-			bridge, err := netlink.LinkByName(name)
-			if err == nil {
-				var link netlink.Link
-				if link, err = netlink.LinkByName(port); err == nil {
-					err = netlink.LinkSetMaster(link, bridge.(*netlink.Bridge))
-				}
-			}
-			if err == nil {
-				err = netlink.LinkSetUp(bridge)
-			}
-			if err != nil {
-				f.Fatalf("cannot put %s into the bridge: %v", port, err)
-			}
-		})
+		netns.Plug(f, bridge, fmt.Sprintf("port%d", i), end(n))
 	}
 }

@@ -77,12 +77,40 @@ type End struct {
 	Addr []string // addresses with their prefix lengths
 }
 
+func (e End) end() netns.End { return netns.End{NS: e.NS.ns, Link: e.Link, MTU: e.MTU, Addr: e.Addr} }
+
 // Veth joins two namespaces by a pair of virtual Ethernet interfaces, both up.
 // Their addresses can be used at once: there is no duplicate address detection.
 func Veth(tb testing.TB, a, b End) {
 	tb.Helper()
-	if err := netns.Veth(netns.End{NS: a.NS.ns, Link: a.Link, MTU: a.MTU, Addr: a.Addr},
-		netns.End{NS: b.NS.ns, Link: b.Link, MTU: b.MTU, Addr: b.Addr}); err != nil {
+	if err := netns.Veth(a.end(), b.end()); err != nil {
 		tb.Fatal(err)
 	}
+}
+
+// Bridge makes an Ethernet bridge.
+func Bridge(tb testing.TB, e End) {
+	tb.Helper()
+	if err := netns.Bridge(e.end()); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// Plug joins a namespace to a bridge, by a veth pair whose end at the bridge is called
+// port.
+func Plug(tb testing.TB, bridge End, port string, e End) {
+	tb.Helper()
+	if err := netns.Plug(bridge.end(), port, e.end()); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// Cookie is the number by which the kernel names the namespace.
+func (ns *NetNS) Cookie(tb testing.TB) uint64 {
+	tb.Helper()
+	cookie, err := ns.ns.Cookie()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return cookie
 }
