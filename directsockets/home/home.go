@@ -1,7 +1,8 @@
-// Package home says in which network namespace the addresses of a fabric's
-// interfaces lie, so that direct sockets find each other across namespaces.
+// Package home says in which network namespace addresses lie, of a fabric's
+// interfaces and on the kernel's bridges, so that direct sockets find each other
+// across namespaces.
 //
-//	r, err := home.Register("/run/exn", cookie)    // exn-tun up, of its namespace
+//	r, err := home.Register("/run/exn", cookie)    // exn-tun up and bridge, of a namespace
 //	err = r.Hold([]netip.Addr{…})                  // whenever they change
 //	err = r.Close()
 //
@@ -18,8 +19,8 @@
 //
 // # What it is not
 //
-// It claims no address: that two nodes do not hold the same one is seen to on the
-// fabric (package arp), before it is registered.
+// It claims no address: that two do not hold the same one is seen to before it is
+// registered, on the fabric by package arp, on bridges by package bridge.
 package home
 
 import (
@@ -40,31 +41,36 @@ const subdirectory = "addresses"
 // ErrUnknown means that nobody registered an address.
 var ErrUnknown = errors.New("not an address of this fabric")
 
-// A Registration is what one interface has registered. It belongs to one goroutine.
+// A Registration is what was registered of one namespace. It belongs to one goroutine.
 type Registration struct {
 	dir    string
 	cookie string
 	held   map[string]bool // names of links
 }
 
-// Register prepares for the addresses of an interface in a network namespace.
+// Register prepares for the addresses of interfaces in a network namespace.
 func Register(fabricDir string, cookie uint64) (*Registration, error) {
 	dir := filepath.Join(fabricDir, subdirectory)
-	err := os.Mkdir(dir, 0o755)
-	if err == nil {
-		err = os.Chmod(dir, 0o755) // whatever the umask: the fabric directory says who may enter
-	}
-	if err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, fmt.Errorf("register addresses: %w", err)
-	}
-	if err := trusted(dir); err != nil {
+	if err := open(dir); err != nil {
 		return nil, err
 	}
 	return &Registration{dir, strconv.FormatUint(cookie, 16), map[string]bool{}}, nil
 }
 
+// open makes the subdirectory if it is missing, and looks whose it is.
+func open(dir string) error {
+	err := os.Mkdir(dir, 0o755)
+	if err == nil {
+		err = os.Chmod(dir, 0o755) // whatever the umask: the fabric directory says who may enter
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("register addresses: %w", err)
+	}
+	return trusted(dir)
+}
+
 // Hold registers these addresses and no others. Link-local ones are left out: they
-// mean something else on each link.
+// mean something else on each link. After an error it can be called again.
 func (r *Registration) Hold(addresses []netip.Addr) error {
 	want := make(map[string]bool)
 	for _, a := range addresses {
@@ -76,14 +82,18 @@ func (r *Registration) Hold(addresses []netip.Addr) error {
 	for n := range r.held {
 		if !want[n] {
 			errs = append(errs, r.remove(n))
+			delete(r.held, n)
 		}
 	}
 	for n := range want {
 		if !r.held[n] {
-			errs = append(errs, r.put(n))
+			err := r.put(n)
+			errs = append(errs, err)
+			if err == nil {
+				r.held[n] = true
+			}
 		}
 	}
-	r.held = want
 	return errors.Join(errs...)
 }
 
@@ -92,7 +102,15 @@ func (r *Registration) put(n string) error {
 	path := filepath.Join(r.dir, n)
 	made := path + "-" + r.cookie
 	os.Remove(made) // a crash may have left it
-	err := errors.Join(os.Symlink(r.cookie, made), os.Rename(made, path))
+	err := os.Symlink(r.cookie, made)
+	if errors.Is(err, fs.ErrNotExist) { // the last of the others has removed the subdirectory
+		if err = open(r.dir); err == nil {
+			err = os.Symlink(r.cookie, made)
+		}
+	}
+	if err == nil {
+		err = os.Rename(made, path)
+	}
 	if err != nil {
 		return fmt.Errorf("register address: %w", err)
 	}

@@ -57,6 +57,36 @@ func TestAddressesComeAndGo(t *testing.T) {
 	}
 }
 
+// The last of the others takes the subdirectory with it.
+func TestOthersEnd(t *testing.T) {
+	dir := t.TempDir()
+	a, err := Register(dir, 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := Register(dir, 8)
+	if err == nil {
+		err = errors.Join(b.Close(), a.Hold([]netip.Addr{addr("10.2.0.7")}))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantFound(t, dir, map[string]uint64{"10.2.0.7": 7})
+	// What has failed is tried again.
+	sub := filepath.Join(dir, subdirectory)
+	more := []netip.Addr{addr("10.2.0.7"), addr("10.2.0.8")}
+	if err := errors.Join(os.Rename(sub, sub+"-"), os.WriteFile(sub, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if a.Hold(more) == nil {
+		t.Error("registered where there is no directory")
+	}
+	if err := errors.Join(os.Remove(sub), os.Rename(sub+"-", sub), a.Hold(more)); err != nil {
+		t.Fatal(err)
+	}
+	wantFound(t, dir, map[string]uint64{"10.2.0.7": 7, "10.2.0.8": 7})
+}
+
 // A directory that others could write in is not believed.
 func TestOnlyTheOwnerRegisters(t *testing.T) {
 	dir := t.TempDir()
