@@ -6,8 +6,8 @@
 //	transport := &http.Transport{DialContext: new(directsockets.Dialer).DialContext}
 //
 // A [Conn] is used like a *net.TCPConn. Once it is busy, and its peer is in the
-// same fabric directory, in the same network namespace or one that exn0 joins with
-// it, and uses this package or libextds.so, its bytes go through memory that the two
+// same fabric directory, in the same network namespace or one that exn0 or a bridge
+// joins with it, and uses this package or libextds.so, its bytes go through memory that the two
 // processes share; names, options, errors and deadlines stay those of the TCP
 // connection, which stays. If not, it is a TCP connection that makes the system calls of package net.
 // [Conn.Status] says which, and why, and exn-tun show sockets from outside. The fabric directory is [Options].Fabric or

@@ -84,6 +84,17 @@ func command(how string, args ...string) *exec.Cmd {
 // start starts exn-tun; it is killed when the test ends.
 func start(t *testing.T, args ...string) *process {
 	t.Helper()
+	return startBy(t, (*exec.Cmd).Start, args...)
+}
+
+// startIn starts it in a network namespace.
+func startIn(t *testing.T, ns *netns.NetNS, args ...string) *process {
+	t.Helper()
+	return startBy(t, ns.Start, args...)
+}
+
+func startBy(t *testing.T, begin func(*exec.Cmd) error, args ...string) *process {
+	t.Helper()
 	p := &process{Cmd: command(plain, args...), ready: make(chan string, 1), over: make(chan struct{})}
 	stdout, err := p.StdoutPipe()
 	if err != nil {
@@ -91,7 +102,7 @@ func start(t *testing.T, args ...string) *process {
 	}
 	stderr, err := p.StderrPipe()
 	if err == nil {
-		err = p.Start()
+		err = begin(p.Cmd)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A node registers the addresses of its interface exn0: in the fabric directory's
-// subdirectory "addresses", a symbolic link named by the address, in 32 hex digits,
-// leads to the cookie of the network namespace in which the interface is
-// (../addresses). So two ends of a connection over exn0 find each other although
-// each is in a namespace of its own.
+// A node registers the addresses of its interface exn0, and exn-tun bridge those on
+// the kernel's bridges: in the fabric directory's subdirectory "addresses", a symbolic
+// link named by the address, in 32 hex digits, leads to the cookie of the network
+// namespace in which the interface is (../addresses). So two ends of a connection find
+// each other although each is in a namespace of its own.
 //
 // Whoever could register an address could have the bytes of its connections. So
 // only root, or the user that we are, may write there.

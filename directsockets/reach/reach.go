@@ -74,7 +74,7 @@ func Try(ctx context.Context, address, fabric string) (v Verdict, err error) {
 	if local.Addr() != remote.Addr() && !(local.Addr().IsLoopback() && remote.Addr().IsLoopback()) {
 		for _, a := range []netip.Addr{local.Addr(), remote.Addr()} {
 			if _, err := home.Find(fabric, a); err != nil {
-				return v.no(fmt.Sprintf("%v is neither an address of this host nor one of an exn0 on %s", a, fabric), status.Reason(4).Remedy())
+				return v.no(fmt.Sprintf("%v is neither the other end's own address nor registered in %s", a, fabric), status.Reason(4).Remedy())
 			}
 		}
 	}

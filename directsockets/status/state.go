@@ -49,7 +49,7 @@ var reasons = [...]struct{ name, remedy string }{
 	{"setting", "the environment says EXN_DS=off: unset it"},
 	{"directory", "it has no fabric directory that it can use and trust: name one with --fabric that belongs to it, or to a group that it is in, and that not everybody may write; a service needs ReadWritePaths= and SupplementaryGroups= for it"},
 	{"no peer in this fabric directory", "start the peer by exn-tun run too, with the same --fabric"},
-	{"address", "only connections inside one network namespace take lanes, between addresses of EXN_DS_SUBNETS, or between those of exn0 on the same fabric directory"},
+	{"address", "only connections inside one network namespace take lanes, between addresses of EXN_DS_SUBNETS, or between those that exn-tun up (of exn0) or exn-tun bridge (of containers) registers in the same fabric directory"},
 	{"proof", "the peer could not show that it owns the other end: a proxy or another namespace lies between, a service has PrivateUsers=, or no AF_NETLINK in RestrictAddressFamilies=, or the kernel has no tcp_diag (exn-tun check says that)"},
 	{"version", "the peer has another version of the library: use one build"},
 	{"memory", "raise the limit of memory of its cgroup or of address space, or set EXN_DS_MEMORY"},

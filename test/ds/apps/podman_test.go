@@ -39,6 +39,8 @@ func TestPodman(t *testing.T) {
 		{"mapped-otherwise", "proof"},
 		{"joined", ""},
 		{"mapped-joined", ""},
+		{"bridged", ""},
+		{"users-bridged", ""},
 		{"rootless", ""},
 		{"rootless-joined", ""},
 	} {

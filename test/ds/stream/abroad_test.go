@@ -97,7 +97,7 @@ func TestCheckAbroad(t *testing.T) {
 	}{
 		{upgrading, fleet.Fabric, 0, "a busy connection takes lanes: pump"},
 		{plain, fleet.Fabric, 6, "does not use the library"},
-		{upgrading, t.TempDir(), 6, "is neither an address of this host nor one of an exn0 on"},
+		{upgrading, t.TempDir(), 6, "is neither the other end's own address nor registered in"},
 	} {
 		cmd := exec.Command(tun, "check", "--fabric", c.fabric, fmt.Sprintf("%v:%d", here.IPv4, c.port))
 		text, err := there.Try(cmd)

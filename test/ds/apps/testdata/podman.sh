@@ -93,6 +93,24 @@ joined() {
 	run client --network=none "$@" -- sh -c "$ask" 10.2.0.8
 	own client 7 10.2.0.7/24 $how
 }
+# plug puts a container on a bridge: NAME ADDRESS.
+plug() {
+	process=$(podman inspect -f '{{.State.Pid}}' "$1")
+	ip link add "to-$1" type veth peer name eth0 netns "$process"
+	ip link set "to-$1" master bridge0 up
+	nsenter -t "$process" -n sh -c "ip address add $2 dev eth0 && ip link set eth0 up"
+}
+# bridged: two containers with networks of their own, on one bridge: FLAGS of the server, and of the client.
+bridged() {
+	ip link add bridge0 type bridge
+	ip address add 10.3.0.1/24 dev bridge0
+	ip link set bridge0 up
+	"$tun" bridge --fabric "$fabric" bridge0 &
+	server $1
+	plug server 10.3.0.8/24
+	run client --network=none $2 -- sh -c "$ask" 10.3.0.8
+	plug client 10.3.0.7/24
+}
 mapped="--uidmap 0:200000:65536 --gidmap 0:0:1000"
 group() { chown 0:777 "$fabric"; chmod 2770 "$fabric"; }
 
@@ -109,6 +127,8 @@ mapped) chown 200000 "$fabric"; server $mapped; client $mapped ;;
 mapped-otherwise) group; server --user 0:777; client --user 0:777 $mapped ;;
 joined) joined outside ;;
 mapped-joined) chown 200000 "$fabric"; joined inside $mapped ;;
+bridged) bridged ;;
+users-bridged) group; bridged "--user 1001 --group-add 777" "--user 1002 --group-add 777" ;;
 rootless) server; client ;;
 rootless-joined) joined inside ;;
 *) echo "no case $what" >&2; exit 2 ;;

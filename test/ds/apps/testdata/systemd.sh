@@ -1,7 +1,7 @@
 #!/bin/sh
 # systemd as the first process of namespaces of its own, with a root of its own: the programs are those of
 # the caller's /usr, /etc and /var have what is needed only. It starts redis-server as a service by the
-# recipes of OPERATIONS.md, and exn0 by its unit, writes to DIR/out what becomes of them, and powers off.
+# recipes of OPERATIONS.md, exn0 and exn-tun bridge by their units, writes to DIR/out what becomes of them, and powers off.
 #
 #	systemd.sh begin|inside DIR LIBRARY EXN-TUN REPOSITORY
 set -e
@@ -66,7 +66,7 @@ recipe() { sed -n "/^    # $1/,/^\$/p" "$repository/directsockets/OPERATIONS.md"
 recipe '\/etc\/tmpfiles.d\/exnet.conf' >etc/tmpfiles.d/exnet.conf
 recipe '\/etc\/systemd\/system\/redis-server' >etc/systemd/system/redis-server.service.d/exnet.conf
 usr/local/bin/exn-tun policy >etc/exnet/policy.toml
-cp "$repository/cmd/exn-tun/exn-tun@.service" etc/systemd/system/
+cp "$repository/cmd/exn-tun/exn-tun@.service" "$repository/cmd/exn-tun/exn-tun-bridge.service" etc/systemd/system/
 printf 'node = 8\naddr = ["10.2.0.8/24"]\n' >etc/exnet/exn0.toml
 # Nothing else than this is started.
 cat >etc/systemd/system/default.target <<'-'
@@ -111,6 +111,19 @@ said() { until systemctl show -P StatusText exn-tun@exn0 | grep "$1"; do sleep 0
 systemctl start exn-tun@exn0 && said 'is up'
 systemctl kill -s KILL exn-tun@exn0 && said 'left by a crash'
 systemctl stop exn-tun@exn0 && ! ip link show exn0 2>/dev/null && echo gone
+
+# A container on a bridge.
+ip link add bridge0 type bridge
+ip address add 10.3.0.1/24 dev bridge0
+ip link set bridge0 up
+systemd-run -q --unit container -p Type=exec -p PrivateNetwork=yes -p User=alice sleep 1000000
+systemctl start exn-tun-bridge && systemctl show -P StatusText exn-tun-bridge
+process=$(systemctl show -P MainPID container)
+ip link add to-it type veth peer name eth0 netns $process
+ip link set to-it master bridge0 up
+nsenter -t $process -n ip address add 10.3.0.7/24 dev eth0
+until [ -L $fabric/addresses/00000000000000000000ffff0a030007 ] && [ -L $fabric/addresses/00000000000000000000ffff0a030001 ]; do sleep 0.1; done
+systemctl stop exn-tun-bridge && ! [ -e $fabric/addresses ] && echo nobody is on a bridge
 -
 : >last
 : >out

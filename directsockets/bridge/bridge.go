@@ -1,0 +1,291 @@
+// Package bridge lets direct sockets find each other on the kernel's bridges, such as
+// Docker's, podman's and those of Kubernetes.
+//
+//	r, err := bridge.Open("/run/exn-group", []string{"docker0"}, log) // none: all bridges
+//	err = r.Run(ctx, func() { … })                                    // until ctx ends
+//
+// Containers on a bridge are in network namespaces of their own, and the library takes
+// no lane to another namespace unless it is told, by somebody whom it trusts, which
+// address lies in which ([home]). Of exn0's addresses its daemon says so. This package
+// says it of those on a bridge: of the bridge's own, which are this namespace's, and of
+// those at the far ends of its ports.
+//
+// # Who is on a bridge
+//
+// A port that is one end of a veth pair names the other end: its index, and the number
+// that this namespace has given to that of the other end (IFLA_LINK, IFLA_LINK_NETNSID).
+// The kernel writes that, so nobody gets on the list who has not been put on the bridge,
+// by root; and of its addresses those count that are in a subnet of the bridge's own. So
+// who may configure the inside of a container can take no address but from another on
+// the same bridge. The namespace itself is looked for among those of all processes, and among
+// those that are mounted somewhere, as ip-netns(8) and podman do.
+//
+// An address that two namespaces claim is neither's: one of them lies.
+//
+// # When it looks
+//
+// The kernel tells of each change of a link or an address, here and in all namespaces
+// that have a number here (NETLINK_LISTEN_ALL_NSID). What it tells is not looked at, as
+// in package device: all is looked at again. A namespace that a port leads to and that
+// is nowhere to be found, since nobody is in it yet and its mount is hidden from us, is
+// looked for again from time to time; otherwise there is nothing to do in between.
+//
+// # What it is not
+//
+// It sees no virtual machines, and no containers on macvlan, ipvlan or an interface of
+// their own without a bridge. Where something translates an address on the way the two
+// ends have different names for it, do not find each other, and stay on TCP.
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/directsockets/home"
+	"exnet/exn/netns"
+)
+
+// A Registrar registers who is on some bridges of the network namespace that it was
+// opened in.
+type Registrar struct {
+	fabricDir string
+	names     []string // of bridges; none: all
+	log       *slog.Logger
+	events    *os.File
+	here      *home.Registration
+	mine      uint64                        // the cookie of this namespace
+	others    map[uint64]*home.Registration // by cookie
+	last      map[netip.Addr]uint64         // what is registered
+	disputed  map[netip.Addr]bool
+	absent    map[string]bool // names of bridges
+}
+
+// ErrPermission means that not everything that this needs is permitted.
+var ErrPermission = errors.New("run as root (it needs CAP_NET_BROADCAST, and CAP_SYS_ADMIN and CAP_SYS_PTRACE to look into other network namespaces)")
+
+// Open opens a registrar, and begins to listen. The fabric directory must be there.
+func Open(fabricDir string, names []string, log *slog.Logger) (_ *Registrar, err error) {
+	defer func() {
+		if errors.Is(err, unix.EPERM) {
+			err = fmt.Errorf("%w; %w", err, ErrPermission)
+		}
+	}()
+	self, err := netns.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		return nil, err
+	}
+	defer self.Close()
+	r := &Registrar{fabricDir: fabricDir, names: names, log: log,
+		others: make(map[uint64]*home.Registration), disputed: make(map[netip.Addr]bool), absent: make(map[string]bool)}
+	if r.mine, err = self.Cookie(); err != nil {
+		return nil, err
+	}
+	if r.events, err = listen(); err != nil {
+		return nil, err
+	}
+	if r.here, err = home.Register(fabricDir, r.mine); err != nil {
+		r.events.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// changes are what is listened to: links and addresses.
+const changes = unix.RTMGRP_LINK | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR
+
+// listen opens a socket that hears of changes in this namespace and in those that have
+// a number here.
+func listen() (*os.File, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("netlink: %w", err)
+	}
+	err = unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_LISTEN_ALL_NSID, 1)
+	if err == nil {
+		err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: changes})
+	}
+	if err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("listen to changes of network namespaces: %w", err)
+	}
+	return os.NewFile(uintptr(fd), "netlink"), nil
+}
+
+const (
+	// settle is how long changes that come together are collected.
+	settle = 10 * time.Millisecond
+	// A namespace that was not found is looked for again so soon, and ever later.
+	soonest, latest = 100 * time.Millisecond, 10 * time.Second
+)
+
+// Run keeps the addresses registered until ctx ends, and takes them back then. It calls
+// ready once all that are there are registered.
+func (r *Registrar) Run(ctx context.Context, ready func()) (err error) {
+	changes, deaf := make(chan struct{}, 1), make(chan struct{})
+	var why error
+	go func() {
+		defer close(deaf)
+		why = r.hear(changes)
+	}()
+	defer func() {
+		r.events.Close() // which ends hear
+		<-deaf
+		err = errors.Join(err, r.close())
+	}()
+	pause, told := soonest, false
+	for first := true; ; first = false {
+		missing, err := r.look()
+		if err != nil && first {
+			return err
+		}
+		if err != nil {
+			r.log.Warn("cannot see who is on the bridges", "err", err)
+		}
+		if first {
+			ready()
+		}
+		var again <-chan time.Time
+		if missing || err != nil {
+			again = time.After(pause)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-deaf:
+			return fmt.Errorf("listen to changes of network namespaces: %w", why)
+		case <-changes:
+			pause = soonest
+			time.Sleep(settle)
+		case <-again:
+			pause = min(2*pause, latest)
+			if missing && pause == latest && !told {
+				told = true
+				r.log.Warn("somebody on a bridge has no lanes: no process of that network namespace is to be seen here, and it is not mounted")
+			}
+		}
+	}
+}
+
+// hear tells of changes until the events are closed.
+func (r *Registrar) hear(changes chan<- struct{}) error {
+	for {
+		var message [1]byte // the rest is dropped
+		if _, err := r.events.Read(message[:]); err != nil && !errors.Is(err, unix.ENOBUFS) {
+			return err
+		}
+		select {
+		case changes <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// look registers who is there now, and nobody else. missing: a namespace was not found.
+func (r *Registrar) look() (missing bool, err error) {
+	found, err := members(r.names)
+	if err != nil {
+		return false, err
+	}
+	for _, name := range r.names {
+		if !slices.Contains(found.bridges, name) && !r.absent[name] {
+			r.log.Warn("there is no such bridge; it is waited for", "name", name)
+		}
+		r.absent[name] = !slices.Contains(found.bridges, name)
+	}
+	owner, wanted := r.judge(found), map[uint64][]netip.Addr{r.mine: nil}
+	for a, cookie := range owner {
+		wanted[cookie] = append(wanted[cookie], a)
+	}
+	var errs []error
+	for cookie := range r.others {
+		if _, is := wanted[cookie]; !is {
+			errs = append(errs, r.others[cookie].Hold(nil))
+			delete(r.others, cookie)
+		}
+	}
+	for cookie, addresses := range wanted {
+		registration, err := r.of(cookie)
+		if err == nil {
+			err = registration.Hold(addresses)
+		}
+		errs = append(errs, err)
+	}
+	r.tell(owner)
+	return found.missing, errors.Join(errs...)
+}
+
+// of is the registration of a namespace.
+func (r *Registrar) of(cookie uint64) (*home.Registration, error) {
+	if cookie == r.mine {
+		return r.here, nil
+	}
+	if known := r.others[cookie]; known != nil {
+		return known, nil
+	}
+	fresh, err := home.Register(r.fabricDir, cookie)
+	if err == nil {
+		r.others[cookie] = fresh
+	}
+	return fresh, err
+}
+
+// judge says whose each address is.
+func (r *Registrar) judge(found membership) map[netip.Addr]uint64 {
+	owner, disputed := make(map[netip.Addr]uint64), make(map[netip.Addr]bool)
+	for _, m := range found.all {
+		cookie := m.cookie
+		if m.here {
+			cookie = r.mine
+		}
+		for _, a := range m.addresses {
+			if other, taken := owner[a]; taken && other != cookie {
+				disputed[a] = true
+			}
+			owner[a] = cookie
+		}
+	}
+	for a := range disputed {
+		delete(owner, a)
+		if !r.disputed[a] {
+			r.log.Warn("two network namespaces have one address: no lanes for it", "address", a)
+		}
+	}
+	r.disputed = disputed
+	return owner
+}
+
+// tell logs what has changed.
+func (r *Registrar) tell(owner map[netip.Addr]uint64) {
+	for _, a := range slices.SortedFunc(maps.Keys(owner), netip.Addr.Compare) {
+		if r.last[a] != owner[a] {
+			r.log.Info("registered", "address", a, "namespace", fmt.Sprintf("%x", owner[a]))
+		}
+	}
+	for _, a := range slices.SortedFunc(maps.Keys(r.last), netip.Addr.Compare) {
+		if _, is := owner[a]; !is {
+			r.log.Info("gone", "address", a)
+		}
+	}
+	r.last = owner
+}
+
+// Addresses is how many are registered. It belongs to the goroutine of Run, so to ready.
+func (r *Registrar) Addresses() int { return len(r.last) }
+
+// close takes all back. Ours is last, and takes the directory with it.
+func (r *Registrar) close() error {
+	var errs []error
+	for _, o := range r.others {
+		errs = append(errs, o.Hold(nil))
+	}
+	return errors.Join(append(errs, r.here.Close())...)
+}

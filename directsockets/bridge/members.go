@@ -1,0 +1,180 @@
+package bridge
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+
+	"exnet/exn/netns"
+)
+
+// A member is one interface that is on a bridge.
+type member struct {
+	here      bool   // in this namespace: the bridge itself
+	cookie    uint64 // else of the namespace that it is in
+	addresses []netip.Addr
+}
+
+type membership struct {
+	all     []member
+	bridges []string // by name
+	missing bool     // somebody is on a bridge whose namespace was not found
+}
+
+// A port leads to an interface of another namespace.
+type port struct {
+	index   int // there
+	subnets []netip.Prefix
+}
+
+// members are those of the bridges with these names; no names: of all.
+func members(names []string) (membership, error) {
+	var found membership
+	links, err := whole(netlink.LinkList)
+	if err != nil {
+		return found, fmt.Errorf("list links: %w", err)
+	}
+	subnets := make(map[int][]netip.Prefix) // by index of a bridge
+	for _, l := range links {
+		if l.Type() != "bridge" || len(names) > 0 && !slices.Contains(names, l.Attrs().Name) {
+			continue
+		}
+		own, err := prefixes(l)
+		if err != nil {
+			return found, err
+		}
+		subnets[l.Attrs().Index] = own
+		found.bridges = append(found.bridges, l.Attrs().Name)
+		found.all = append(found.all, member{here: true, addresses: inside(own, own)})
+	}
+	ports := make(map[int][]port) // by the number that we have given to the other namespace
+	for _, l := range links {
+		a := l.Attrs()
+		if own, is := subnets[a.MasterIndex]; is && l.Type() == "veth" && a.NetNsID >= 0 {
+			ports[a.NetNsID] = append(ports[a.NetNsID], port{a.ParentIndex, own})
+		}
+	}
+	err = namespaces(func(ns *netns.NS) error {
+		nsid, err := netlink.GetNetNsIdByFd(ns.Fd()) // -1: it has none
+		if err != nil || len(ports[nsid]) == 0 {
+			return err
+		}
+		m, err := beyond(ns, ports[nsid])
+		found.all = append(found.all, m)
+		delete(ports, nsid)
+		return err
+	}, func() bool { return len(ports) == 0 })
+	found.missing = len(ports) > 0
+	return found, err
+}
+
+// beyond looks at the interfaces of another namespace that ports lead to.
+func beyond(ns *netns.NS, ports []port) (m member, err error) {
+	if m.cookie, err = ns.Cookie(); err != nil {
+		return m, err
+	}
+	err = ns.Do(func() error {
+		links, err := whole(netlink.LinkList)
+		if err != nil {
+			return err
+		}
+		for _, l := range links {
+			i := slices.IndexFunc(ports, func(p port) bool { return p.index == l.Attrs().Index })
+			if i < 0 {
+				continue
+			}
+			all, err := prefixes(l)
+			if err != nil {
+				return err
+			}
+			m.addresses = append(m.addresses, inside(all, ports[i].subnets)...)
+		}
+		return nil
+	})
+	return m, err
+}
+
+// prefixes are the addresses of an interface, with the length of their subnets.
+func prefixes(l netlink.Link) (all []netip.Prefix, err error) {
+	list, err := whole(func() ([]netlink.Addr, error) { return netlink.AddrList(l, netlink.FAMILY_ALL) })
+	if err != nil {
+		return nil, fmt.Errorf("addresses of %s: %w", l.Attrs().Name, err)
+	}
+	for _, a := range list {
+		addr, is := netip.AddrFromSlice(a.IP)
+		bits, _ := a.Mask.Size()
+		if is && !addr.IsLinkLocalUnicast() {
+			all = append(all, netip.PrefixFrom(addr.Unmap(), bits))
+		}
+	}
+	return all, nil
+}
+
+// inside are the addresses that lie in some subnets.
+func inside(all, subnets []netip.Prefix) (some []netip.Addr) {
+	for _, a := range all {
+		if slices.ContainsFunc(subnets, func(s netip.Prefix) bool { return s.Contains(a.Addr()) }) {
+			some = append(some, a.Addr())
+		}
+	}
+	return some
+}
+
+// whole asks until the kernel has not changed what it lists meanwhile.
+func whole[T any](list func() ([]T, error)) (all []T, err error) {
+	for range 100 {
+		if all, err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
+	return all, err
+}
+
+// namespaces calls f for each network namespace but this one, until enough says so:
+// those of processes, and those that are mounted.
+func namespaces(f func(*netns.NS) error, enough func() bool) error {
+	own, err := os.Readlink("/proc/thread-self/ns/net")
+	if err != nil {
+		return fmt.Errorf("the network namespace of this process: %w", err)
+	}
+	seen := map[string]bool{own: true}
+	visit := func(name, path string) error {
+		if seen[name] || enough() {
+			return nil
+		}
+		ns, err := netns.Open(path)
+		if err != nil {
+			return nil // it has ended, or is another kind
+		}
+		defer ns.Close()
+		seen[name] = true
+		return f(ns)
+	}
+	var errs []error
+	processes, _ := filepath.Glob("/proc/[0-9]*") // the pattern is good
+	for _, process := range processes {
+		path := filepath.Join(process, "ns/net")        // the directory ns itself only its user may list
+		if name, err := os.Readlink(path); err == nil { // it may have ended
+			errs = append(errs, visit(name, path))
+		}
+	}
+	mounts, err := os.Open("/proc/thread-self/mountinfo")
+	if err != nil {
+		return errors.Join(append(errs, err)...)
+	}
+	defer mounts.Close()
+	for lines := bufio.NewScanner(mounts); lines.Scan(); {
+		const root, at = 3, 4 // proc_pid_mountinfo(5)
+		if field := strings.Fields(lines.Text()); len(field) > at && strings.HasPrefix(field[root], "net:[") {
+			errs = append(errs, visit(field[root], field[at]))
+		}
+	}
+	return errors.Join(errs...)
+}

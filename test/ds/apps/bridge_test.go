@@ -1,0 +1,106 @@
+package apps_test
+
+import (
+	"bufio"
+
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"exnet/test/built"
+	"exnet/test/ds"
+	"exnet/test/netns"
+)
+
+// DESIGN 4.2: containers on a bridge take lanes to each other and to the host, both ways, once
+// somebody says who is on it; not before, and not when that has ended.
+func TestBridge(t *testing.T) {
+	library, tun := ds.Library(t), built.Path(t, "exn-tun")
+	pumps := map[string]string{"C": built.Path(t, "pump"), "Go": built.Path(t, "gopump")}
+	fabric := ds.Fabric(t)
+	places := map[string]*netns.NetNS{"host": netns.New(t), "a": netns.New(t), "b": netns.New(t)}
+	addresses := map[string]string{"host": "10.9.0.1", "a": "10.9.0.2", "b": "10.9.0.3"}
+	bridge := netns.End{NS: places["host"], Link: "bridge0", Addr: []string{addresses["host"] + "/24"}}
+	netns.Bridge(t, bridge)
+	for _, name := range []string{"a", "b"} {
+		netns.Plug(t, bridge, "to-"+name, netns.End{NS: places[name], Link: "eth0", Addr: []string{addresses[name] + "/24"}})
+	}
+	env := append(os.Environ(), ds.Preload(library, fabric, "EXN_DS_REQUIRE=1")...)
+	start := func(t *testing.T, place string, env []string, command ...string) (cmd *exec.Cmd, first string) {
+		t.Helper()
+		cmd = exec.CommandContext(t.Context(), command[0], command[1:]...)
+		cmd.Env = env
+		out, err := cmd.StderrPipe()
+		cmd.Stdout = cmd.Stderr
+		if err == nil {
+			err = places[place].Start(cmd)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, err = bufio.NewReader(out).ReadString('\n')
+		if err != nil {
+			t.Fatalf("%s said %q: %v", command, first, err)
+		}
+		return cmd, first
+	}
+	const port = "7001"
+	serve := func(t *testing.T, place, language string) {
+		t.Helper()
+		cmd, _ := start(t, place, env, pumps[language], "serve", addresses[place], port)
+		t.Cleanup(func() {
+			cmd.Process.Kill()
+			cmd.Wait()
+		})
+	}
+	ask := func(t *testing.T, place, language, server string) (string, error) {
+		t.Helper()
+		client := exec.CommandContext(t.Context(), pumps[language], "pingpong", addresses[server], port, "0.2")
+		client.Env = env
+		return output(places[place], client)
+	}
+	check := func(t *testing.T, place, server string) string {
+		t.Helper()
+		text, _ := output(places[place], exec.CommandContext(t.Context(), tun, "check", "--fabric", fabric, addresses[server]+":"+port))
+		return text
+	}
+	alone := func(t *testing.T, when string) {
+		t.Helper()
+		if text, err := ask(t, "b", "C", "a"); err == nil {
+			t.Errorf("a lane %s: %s", when, text)
+		}
+		if text := check(t, "b", "a"); !strings.Contains(text, "nor registered in "+fabric) || !strings.Contains(text, "exn-tun bridge") {
+			t.Errorf("check %s says %s", when, text)
+		}
+	}
+
+	t.Run("without", func(t *testing.T) {
+		serve(t, "a", "C")
+		alone(t, "though nobody said who is on the bridge")
+	})
+	t.Run("with", func(t *testing.T) {
+		serve(t, "a", "C")
+		serve(t, "host", "C")
+		serve(t, "b", "Go")
+		registrar, ready := start(t, "host", os.Environ(), tun, "bridge", "--fabric", fabric, "bridge0")
+		if !strings.HasPrefix(ready, "exn-tun: ready: bridge0") {
+			t.Fatalf("exn-tun bridge said %q", ready)
+		}
+		for _, c := range [][2]string{{"a", "b"}, {"b", "a"}, {"a", "host"}, {"host", "a"}, {"host", "b"}} {
+			for language := range pumps {
+				if text, err := ask(t, c[0], language, c[1]); err != nil {
+					t.Errorf("%s to %s: %v: %s", c[0], c[1], err, text)
+				}
+			}
+			if text := check(t, c[0], c[1]); !strings.Contains(text, "a busy connection takes lanes") {
+				t.Errorf("check %s to %s says %s", c[0], c[1], text)
+			}
+		}
+		registrar.Process.Signal(os.Interrupt)
+		if err := registrar.Wait(); err != nil {
+			t.Errorf("exn-tun bridge: %v", err)
+		}
+		alone(t, "though all was taken back")
+	})
+}
