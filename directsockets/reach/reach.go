@@ -36,6 +36,7 @@ import (
 
 	"exnet/directsockets/home"
 	"exnet/directsockets/internal/diag"
+	"exnet/directsockets/launch"
 	"exnet/directsockets/status"
 )
 
@@ -82,12 +83,12 @@ func Try(ctx context.Context, address, fabric string) (v Verdict, err error) {
 		return v.no(fmt.Sprintf("the kernel does not say whose a socket is (sock_diag: %v)", err),
 			"load its module tcp_diag, in a container on the host; it is CONFIG_INET_TCP_DIAG, and some small kernels, gVisor and qemu's emulation of one program lack it")
 	}
-	tables, err := peerTables(local, remote)
-	if other, is := translated(local, remote); err != nil && is {
-		return v.no(fmt.Sprintf("nat: the other end is %v, for something translates the address", other), fmt.Sprintf("connect to %v", other))
-	}
+	tables, other, err := peerTables(local, remote)
 	if err != nil {
 		return v, err
+	}
+	if other.IsValid() {
+		return v.no(fmt.Sprintf("nat: the other end is %v, for something translates the address", other), fmt.Sprintf("connect to %v", other))
 	}
 	inode, uid, err := listener(tables, remote)
 	if err != nil {
@@ -119,6 +120,10 @@ func judge(v Verdict, p status.Process, found bool, fabric string) (Verdict, err
 	who := fmt.Sprintf("%s (process %d)", v.Program, v.PID)
 	switch {
 	case !found && !loaded(v.PID):
+		if all := obstacles(v.PID); len(all) > 0 {
+			return v.no(who+" does not use the library: it "+strings.Join(all, ", and "),
+				"if it only hands bytes on, as docker-proxy does for a published port, connect to the server behind it")
+		}
 		return v.no(who+" does not use the library", "start it by exn-tun run -- "+v.Program)
 	case !found:
 		return v.no(who+" has the library and keeps it off", status.Reason(1).Remedy())
@@ -195,32 +200,43 @@ func sockets(tables string, f func(socket) bool) error {
 }
 
 // peerTables finds the network namespace in which the other end of a connection of
-// ours is: usually this one.
-func peerTables(local, remote netip.AddrPort) (tables string, err error) {
-	const ours = "/proc/self"
+// ours is: usually this one. other is the address that it has if something translates
+// that on the way.
+func peerTables(local, remote netip.AddrPort) (tables string, other netip.AddrPort, err error) {
 	has := func(process string) (found bool, err error) {
 		err = sockets(filepath.Join(process, "net"), func(s socket) bool {
 			found = s.local == remote && s.remote == local
+			if s.remote == local && !found && !s.listens && !other.IsValid() {
+				other = s.local
+			}
 			return found
 		})
 		return found, err
 	}
-	if found, err := has(ours); found || err != nil {
-		return ours + "/net", err
+	const ours = "/proc/self"
+	seen, processes := map[string]bool{"": true}, []string{ours}
+	if !local.Addr().IsLoopback() { // which each namespace has
+		others, _ := filepath.Glob("/proc/[0-9]*") // the pattern is good
+		processes = append(processes, others...)
 	}
-	seen := map[string]bool{namespace(ours): true, "": true}
-	processes, _ := filepath.Glob("/proc/[0-9]*") // the pattern is good
 	for _, p := range processes {
 		ns := namespace(p)
 		if seen[ns] {
 			continue
 		}
 		seen[ns] = true
-		if found, _ := has(p); found { // of one that has ended by now there is no table
-			return filepath.Join(p, "net"), nil
+		found, err := has(p)
+		if found {
+			return filepath.Join(p, "net"), netip.AddrPort{}, nil
+		}
+		if err != nil && p == ours { // of another that has ended by now there is no table
+			return "", other, err
 		}
 	}
-	return "", fmt.Errorf("%w: no network namespace that this user may look into has the other end of a connection to %v; ask as root", ErrHidden, remote)
+	if other.IsValid() {
+		return "", other, nil
+	}
+	return "", other, fmt.Errorf("%w: no network namespace that this user may look into has the other end of a connection to %v: ask as root, or something translates both addresses", ErrHidden, remote)
 }
 
 // answers asks the kernel, as proofs do, for a socket: our end of a connection, so there is one.
@@ -232,17 +248,6 @@ func answers(protocol byte, local, remote netip.AddrPort) error {
 	defer unix.Close(s)
 	_, _, err = diag.Lookup(s, protocol, local, remote)
 	return err
-}
-
-// translated finds an other end of a connection of ours that has another address here.
-func translated(local, remote netip.AddrPort) (other netip.AddrPort, is bool) {
-	err := sockets("/proc/self/net", func(s socket) bool {
-		if s.remote == local && s.local != remote && !s.listens {
-			other, is = s.local, true
-		}
-		return is
-	})
-	return other, is && err == nil
 }
 
 // namespace names the network namespace of a process, or "" if it may not be seen.
@@ -298,6 +303,20 @@ func holders(inode uint64) (pids []int) {
 		}
 	}
 	return pids
+}
+
+// obstacles are why a process' program could not use the library.
+func obstacles(pid int) []string {
+	path := fmt.Sprintf("/proc/%d/exe", pid)
+	p, err := launch.Find(path, nil)
+	if err != nil {
+		return nil // it may not be looked at
+	}
+	all := p.Obstacles(os.Getuid(), os.Getgid())
+	for i := range all {
+		all[i] = strings.TrimPrefix(all[i], path+" ")
+	}
+	return all
 }
 
 // loaded says whether a process has the library in its memory.

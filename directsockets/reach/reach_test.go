@@ -27,7 +27,7 @@ func TestTryFindsTheListener(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if v.Upgrade || v.PID != os.Getpid() || v.UID != os.Getuid() || !strings.Contains(v.Why, "does not use the library") || !strings.Contains(v.Remedy, "exn-tun run") {
+		if v.Upgrade || v.PID != os.Getpid() || v.UID != os.Getuid() || !strings.Contains(v.Why, "does not use the library: it is written in Go") || !strings.Contains(v.Remedy, "the server behind it") {
 			t.Errorf("%s: %+v", network, v)
 		}
 	}

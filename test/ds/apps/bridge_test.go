@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"exnet/test/built"
+	"exnet/test/debroot"
 	"exnet/test/ds"
 	"exnet/test/netns"
 )
@@ -75,6 +76,24 @@ func TestBridge(t *testing.T) {
 		}
 	}
 
+	published := func(t *testing.T) { // as docker -p does it for the host
+		const outside = "7000"
+		rules := debroot.Need(t, "nftables").Command(t.Context(), "nft", "add table ip nat; add chain ip nat out { type nat hook output priority -100; }; "+
+			"add rule ip nat out ip daddr 10.9.0.1 tcp dport "+outside+" dnat to 10.9.0.2:"+port)
+		if text, err := output(places["host"], rules); err != nil {
+			t.Skipf("no translation of addresses here: %v: %s", err, text)
+		}
+		client := exec.CommandContext(t.Context(), pumps["C"], "pingpong", addresses["host"], outside, "0.2")
+		client.Env = append(os.Environ(), ds.Preload(library, fabric)...)
+		if text, err := output(places["host"], client); err != nil {
+			t.Errorf("%v: %s", err, text)
+		}
+		text, _ := output(places["host"], exec.CommandContext(t.Context(), tun, "check", "--fabric", fabric, addresses["host"]+":"+outside))
+		if !strings.Contains(text, "nat: the other end is 10.9.0.2:"+port) {
+			t.Errorf("check says %s", text)
+		}
+	}
+
 	t.Run("without", func(t *testing.T) {
 		serve(t, "a", "C")
 		alone(t, "though nobody said who is on the bridge")
@@ -97,6 +116,7 @@ func TestBridge(t *testing.T) {
 				t.Errorf("check %s to %s says %s", c[0], c[1], text)
 			}
 		}
+		t.Run("published", published)
 		registrar.Process.Signal(os.Interrupt)
 		if err := registrar.Wait(); err != nil {
 			t.Errorf("exn-tun bridge: %v", err)
