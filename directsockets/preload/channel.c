@@ -31,10 +31,11 @@
 #include "channel.h"
 
 #include <errno.h>
+#include <linux/rseq.h>
 #include <string.h>
 #include <sched.h>
+#include <stddef.h>
 #include <sys/mman.h>
-#include <sys/rseq.h>
 #include <sys/stat.h>
 
 #include "budget.h"
@@ -469,7 +470,8 @@ struct channel *channel_to(const char *name, enum reason *why)
 	int s = files_keep(real.socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 	if (s < 0)
 		return NULL;
-	if (real.connect(s, (struct sockaddr *)&a, directory_address(&a, name)) < 0) {
+	socklen_t size = directory_address(&a, name);
+	if (real.connect(s, (struct sockaddr *)&a, size) < 0) {
 		*why = REASON_NO_PEER;
 		files_close(s);
 		return NULL;
@@ -494,10 +496,14 @@ int channel_pick(struct channel *ch, uint32_t *generation)
 
 void channel_unpick(struct channel *ch, uint32_t lane) { atomic_fetch_and(&ch->busy[lane / 32], ~(1u << (lane % 32))); }
 
+// Those of sys/rseq.h, which glibc has since 2.35.
+extern const unsigned __rseq_size __attribute__((weak));
+extern const ptrdiff_t __rseq_offset __attribute__((weak));
+
 // The CPU this thread runs on, plus one; 0 when unknown.
 static uint64_t here(void)
 {
-	if (__rseq_size) {
+	if (&__rseq_size && __rseq_size) {
 		const struct rseq *r = (const struct rseq *)((char *)__builtin_thread_pointer() + __rseq_offset);
 		int cpu = (int)*(const volatile uint32_t *)&r->cpu_id;
 		if (cpu >= 0)

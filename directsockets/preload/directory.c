@@ -92,8 +92,8 @@ static bool deserted(const char *name)
 {
 	struct sockaddr_un a;
 	int s = real.socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	bool yes = s >= 0 && real.connect(s, (struct sockaddr *)&a, directory_address(&a, name)) < 0 &&
-		   (errno == ECONNREFUSED || errno == ENOENT);
+	socklen_t size = directory_address(&a, name);
+	bool yes = s >= 0 && real.connect(s, (struct sockaddr *)&a, size) < 0 && (errno == ECONNREFUSED || errno == ENOENT);
 	if (s >= 0)
 		real.close(s);
 	return yes;

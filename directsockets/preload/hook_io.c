@@ -150,18 +150,20 @@ static void tell_left(struct conn *c, int fd, struct msghdr *h)
 {
 	enum { INQ = 36 };
 	int saved = errno;
-	struct { struct cmsghdr head; int left; } m = {{CMSG_LEN(sizeof m.left), IPPROTO_TCP, INQ}, stream_unread(c, fd)};
-	if (!m.left && c->rx_hint)
+	int left = stream_unread(c, fd);
+	if (!left && c->rx_hint)
 		stream_probe(c, fd);
-	m.left += c->dead || c->rx_fin || c->rx_eof || (c->peer && atomic_load((_Atomic uint64_t *)(uintptr_t)&c->peer->shut));
+	left += c->dead || c->rx_fin || c->rx_eof || (c->peer && atomic_load((_Atomic uint64_t *)(uintptr_t)&c->peer->shut));
 	errno = saved;
+	union { struct cmsghdr head; char space[CMSG_SPACE(sizeof left)]; } m = {.head = {CMSG_LEN(sizeof left), IPPROTO_TCP, INQ}};
+	memcpy(CMSG_DATA(&m.head), &left, sizeof left);
 	size_t room = h->msg_control ? h->msg_controllen : 0;
 	if (room < m.head.cmsg_len) {
 		m.head.cmsg_len = room < sizeof m.head ? 0 : room;
 		h->msg_flags |= MSG_CTRUNC;
 	}
 	memcpy(h->msg_control ? h->msg_control : &m, &m, m.head.cmsg_len);
-	h->msg_controllen = room < sizeof m.head ? 0 : room < CMSG_SPACE(sizeof m.left) ? room : CMSG_SPACE(sizeof m.left);
+	h->msg_controllen = room < sizeof m.head ? 0 : room < sizeof m ? room : sizeof m;
 }
 
 // stamped takes a connection back to TCP if here is room for the times at which bytes came, which

@@ -20,7 +20,7 @@ EXPORT FILE *fdopen(int fd, const char *mode)
 EXPORT int fclose(FILE *f)
 {
 	HOOK();
-	int fd = files_top() > 0 && f ? fileno(f) : -1; // it closes the descriptor inside itself
+	int fd = files_top() > 0 ? fileno(f) : -1; // it closes the descriptor inside itself
 	if (fd >= 0 && files_conn(fd))
 		conn_close(fd, false);
 	filemap_close(fd);

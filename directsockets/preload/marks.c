@@ -175,7 +175,12 @@ static struct marks *marks_of(struct epset *e, struct channel *ch, int w)
 	if (!k)
 		return NULL;
 	struct marks *next = unused ? unused->next : e->marks;
-	*k = (struct marks){.next = next, .ch = ch, .serial = ch->serial, .w = w, .stirs = ch->stirs};
+	memset(k, 0, sizeof *k); // an initializer would go by the stack in some compilers
+	k->next = next;
+	k->ch = ch;
+	k->serial = ch->serial;
+	k->w = w;
+	k->stirs = ch->stirs;
 	k->made = made(k); // before the bits: one in between makes all hot once, in vain
 	for (uint32_t i = 0; i < LANE_MOST / 64; i++)
 		k->seen[i] = bits(k, i);

@@ -8,6 +8,13 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
+// The library that was built on a new system runs on those from glibc 2.34 on. Since 2.38
+// strtoul and sscanf would be those of C23, which older ones do not have.
+#include <features.h>
+#undef __GLIBC_USE_C2X_STRTOL
+#define __GLIBC_USE_C2X_STRTOL 0
+#undef __GLIBC_USE_C23_STRTOL
+#define __GLIBC_USE_C23_STRTOL 0
 #include <fcntl.h>
 #include <poll.h>
 #include <setjmp.h>

@@ -62,7 +62,8 @@ static _Atomic uint64_t paused_until;
 #define TOP "/sys/fs/cgroup"
 
 // text reads a small file of a cgroup. errno stays: whose call this is may succeed.
-static bool text(const char *group, const char *name, char *to, size_t n)
+// What it has on the stack is not to add to what its callers have there.
+__attribute__((noinline)) static bool text(const char *group, const char *name, char *to, size_t n)
 {
 	char path[PATH + 32];
 	int saved = errno;

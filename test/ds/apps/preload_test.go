@@ -3,14 +3,39 @@ package apps_test
 import (
 	"bytes"
 	"context"
+	"debug/elf"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
 
+	"exnet/test/built"
 	"exnet/test/debroot"
 	"exnet/test/ds"
 )
+
+// Built anywhere, it runs in containers whose C library is older: from Debian 12, Ubuntu 22.04
+// and RHEL 9 on.
+func TestOldCLibrary(t *testing.T) {
+	f, err := elf.Open(built.Path(t, "libextds.so"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	needs, err := f.DynamicVersionNeeds()
+	if err != nil || len(needs) == 0 {
+		t.Fatalf("it needs %v, %v", needs, err)
+	}
+	for _, n := range needs {
+		for _, d := range n.Needs {
+			var minor int
+			if _, err := fmt.Sscanf(d.Dep, "GLIBC_2.%d", &minor); err != nil || minor > 34 {
+				t.Errorf("it needs %s of %s", d.Dep, n.Name)
+			}
+		}
+	}
+}
 
 // SWI-1: preloaded into programs that have no connections, nothing changes.
 func TestPreloadedInto(t *testing.T) {
