@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"strings"
 	"text/tabwriter"
 
@@ -71,7 +69,7 @@ func (c *showSocketsCommand) rows(fabric string) (socketRows, error) {
 		return rows, err
 	}
 	for _, p := range processes {
-		if fabric != "" && !sameDirectory(fabric, p.Fabric) {
+		if fabric != "" && !p.In(fabric) {
 			continue
 		}
 		if p.Err != nil {
@@ -143,14 +141,4 @@ func amount(n uint64) string {
 		return fmt.Sprintf("%.0f%s", v, units[i])
 	}
 	return fmt.Sprintf("%.1f%s", v, units[i])
-}
-
-// sameDirectory compares by what is there, else by name.
-func sameDirectory(a, b string) bool {
-	x, err := os.Stat(a)
-	y, err2 := os.Stat(b)
-	if err == nil && err2 == nil {
-		return os.SameFile(x, y)
-	}
-	return filepath.Clean(a) == filepath.Clean(b)
 }

@@ -133,7 +133,7 @@ func judge(v Verdict, p status.Process, found bool, fabric string) (Verdict, err
 		return v, fmt.Errorf("%s: %w", who, p.Err)
 	case p.Fabric == "":
 		return v.no(who+" has no fabric directory", status.Reason(2).Remedy())
-	case !same(fabric, fmt.Sprintf("/proc/%d/root%s", v.PID, p.Fabric), p.Fabric):
+	case !p.In(fabric):
 		return v.no(fmt.Sprintf("peer not in this fabric directory: %s uses %s, this is %s", who, p.Fabric, fabric),
 			"start both with the same --fabric, as in exn-tun run --fabric "+p.Fabric+" -- CMD")
 	}
@@ -323,18 +323,6 @@ func obstacles(pid int) []string {
 func loaded(pid int) bool {
 	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
 	return err == nil && strings.Contains(string(maps), "/libextds.so")
-}
-
-// same says whether ours and theirs are one directory. theirs is seen through
-// the root of their process, which may be another than ours; if neither is
-// there yet, the name decides.
-func same(ours, theirs, name string) bool {
-	a, err := os.Stat(ours)
-	b, theirErr := os.Stat(theirs)
-	if err == nil && theirErr == nil {
-		return os.SameFile(a, b)
-	}
-	return err != nil && theirErr != nil && filepath.Clean(ours) == filepath.Clean(name)
 }
 
 // trusted says why this user's programs will not use a fabric directory that

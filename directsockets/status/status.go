@@ -39,6 +39,17 @@ type Process struct {
 	Err     error    // why there is no more to tell, nil mostly
 }
 
+// In says whether a directory is its fabric directory, which it may know by another
+// name, as containers do. Where one of the two cannot be looked at, the name decides.
+func (p Process) In(dir string) bool {
+	ours, err := os.Stat(dir)
+	theirs, theirErr := os.Stat(fmt.Sprintf("/proc/%d/root%s", p.PID, p.Fabric))
+	if err == nil && theirErr == nil {
+		return os.SameFile(ours, theirs)
+	}
+	return filepath.Clean(dir) == filepath.Clean(p.Fabric)
+}
+
 // A Socket is a TCP socket of a process.
 type Socket struct {
 	State  State

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -118,6 +119,38 @@ func TestReadsWhatTheLibraryPublishes(t *testing.T) {
 	all, err := All()
 	if err != nil || !slices.ContainsFunc(all, func(p Process) bool { return p.PID == os.Getpid() }) {
 		t.Errorf("All does not list this process: %v %v", all, err)
+	}
+}
+
+// A container may know its fabric directory by another name.
+func TestIn(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root, for mounts")
+	}
+	fabric, name := t.TempDir(), t.TempDir()
+	cmd := exec.Command("sh", "-c", `mount --bind "$0" "$1" && echo mounted && exec sleep 1000000`, fabric, name)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	}()
+	if _, err := out.Read(make([]byte, len("mounted"))); err != nil {
+		t.Skip("mounts are not permitted here")
+	}
+	p := Process{PID: cmd.Process.Pid, Fabric: name}
+	if !p.In(fabric) || p.In(name) {
+		t.Errorf("in its fabric directory: %v; in another of that name: %v", p.In(fabric), p.In(name))
+	}
+	p = Process{PID: os.Getpid(), Fabric: fabric + "/later"} // not there yet
+	if !p.In(fabric+"/./later/") || p.In(fabric) {
+		t.Error("by a name of which nothing is there")
 	}
 }
 
