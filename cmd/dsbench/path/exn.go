@@ -48,7 +48,7 @@ func exnOf(nodes int, daemon, name string, args ...string) (*Path, error) {
 	return p, nil
 }
 
-// Fabric is the fabric directory of exn0, "" for other paths.
+// Fabric is the fabric directory of exn0 and bridge, "" for other paths.
 func (p *Path) Fabric() string {
 	if p.dir == "" {
 		return ""

@@ -5,6 +5,7 @@
 //	relay   two TUNs and a process that copies between them, the reference R:
 //	        the least that any program behind a TUN can do
 //	exn0    exnet: two TUNs, two daemons, and shared memory between them
+//	bridge  the kernel's bridge, which containers are on
 //
 // and one namespace with the host by a program that needs no privileges there, such as slirp4netns.
 //
@@ -45,7 +46,7 @@ type Path struct {
 	// nil: nothing.
 	Accompany func() (end func() error, err error)
 
-	dir      string     // of exn0, for the fabric and for what its daemons say
+	dir      string     // of exn0 and bridge, for the fabric and for what daemons say
 	ready    []net.Conn // where daemons say what they are up to
 	ns       []*netns.NS
 	programs []*program

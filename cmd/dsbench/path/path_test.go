@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/exn/netns"
+	"exnet/test/built"
 	"exnet/test/debroot"
 	"exnet/test/leak"
 )
@@ -83,6 +84,7 @@ func TestReferencesCarryData(t *testing.T) {
 		"veth":         func() (*Path, error) { return Veth(1500) },
 		"relay":        func() (*Path, error) { return Relay(wholeMTU) },
 		"wireguard-go": func() (*Path, error) { return WireGuard(context.Background()) },
+		"bridge":       func() (*Path, error) { return Bridge(built.Path(t, "exn-tun"), os.Getgid()) },
 		"relay 1500":   func() (*Path, error) { return Relay(1500) },
 		"foreign":      func() (*Path, error) { return ForeignRelay("/proc/self/exe") },
 	} {

@@ -52,7 +52,8 @@
 // with the library that ought to upgrade is looked at on the way by what the
 // processes publish (directsockets/status), and it is noted in the row when no
 // connection was on a lane. As root, programs that can run once more between two network
-// namespaces over exn0, as a third run of each round. Noise is looked for beside each run
+// namespaces over exn0, as a third run of each round, and over a bridge, without the library
+// and with it, if these ways are named. Noise is looked for beside each run
 // ([measure.Quiet]).
 //
 // Where it is not said otherwise the kernel puts the processes where it likes.

@@ -52,7 +52,7 @@ type test struct {
 	packages []string
 	pairs    int  // at least so many, whatever the plan says
 	upgrades bool // connections have to be on lanes, or the row says so
-	abroad   bool // also over exn0
+	abroad   bool // also between namespaces
 
 	announces bool   // those with the library have to announce writes, or the row says so
 	against   string // with what it is compared; "": as the group
@@ -101,10 +101,18 @@ const loopback = "127.0.0.1"
 
 // The names of the ways beside plain TCP over loopback.
 const (
-	reference = ""
-	preload   = "preload"
-	exn0      = "exn0"
+	reference     = ""
+	preload       = "preload"
+	exn0          = "exn0"           // plain TCP between namespaces
+	bridge        = "bridge"         // the same, as containers have it
+	bridgePreload = "bridge-preload" // there with the library
 )
+
+// abroad are those between namespaces.
+func abroad(way string) bool { return way == exn0 || way == bridge || way == bridgePreload }
+
+// asked are those that are measured only if they are named.
+func asked(way string) bool { return way == bridge || way == bridgePreload }
 
 // Tests are the names of a group's tests in the order they are run.
 func Tests(g Group) []string {
@@ -120,8 +128,8 @@ func Tests(g Group) []string {
 // Check finds what is impossible in the plan and says what to do instead.
 func (p Plan) Check() error {
 	for _, name := range p.Ways {
-		if name != preload && name != exn0 {
-			return fmt.Errorf("no such path: %q; there are %s, %s", name, preload, exn0)
+		if name != preload && !abroad(name) {
+			return fmt.Errorf("no such path: %q; there are %s, %s, %s, %s", name, preload, exn0, bridge, bridgePreload)
 		}
 	}
 	return measure.CheckChoice(p.Tests, Tests(p.Group), p.Runs)
@@ -168,8 +176,8 @@ func (p Plan) runTakes(t test) time.Duration {
 func (p Plan) over(t test) []string {
 	subject, _ := p.Group.path()
 	names := []string{reference}
-	for _, name := range []string{subject, exn0} {
-		if (name != exn0 || t.abroad) && (p.Ways == nil || slices.Contains(p.Ways, name)) {
+	for _, name := range []string{subject, exn0, bridge, bridgePreload} {
+		if (!abroad(name) || t.abroad) && (p.Ways == nil && !asked(name) || slices.Contains(p.Ways, name)) {
 			names = append(names, name)
 		}
 	}
@@ -265,7 +273,7 @@ func (b *bench) measure(ctx context.Context, t test) ([]report.Row, error) {
 // row is the one to come over a way. The targets are for the library.
 func (t test) row(over string) report.Row {
 	row := report.Row{Test: t.name, Path: over, Size: t.size, Unit: t.unit, What: t.what}
-	if over != exn0 {
+	if !abroad(over) {
 		row.Target = t.target
 	}
 	return row
@@ -282,9 +290,9 @@ func (t test) sign(s status.Socket) bool {
 // ways are those of a test that can be had here.
 func (b *bench) ways(t test) (ways []way) {
 	for _, name := range b.over(t) {
-		w := way{name: name, library: name != reference && name != exn0}
-		if name == exn0 {
-			if w.path = b.abroad(); w.path == nil {
+		w := way{name: name, library: name != reference && name != exn0 && name != bridge}
+		if abroad(name) {
+			if w.path = b.between(name); w.path == nil {
 				continue
 			}
 		}
@@ -293,25 +301,31 @@ func (b *bench) ways(t test) (ways []way) {
 	return ways
 }
 
-// abroad is the path of exn0, made when it is first wanted; nil if that is not possible.
-func (b *bench) abroad() *path.Path {
-	if b.paths[exn0] == nil && !b.refused[exn0] {
+// between is the path between namespaces of a way, made when it is first wanted; nil if that is
+// not possible.
+func (b *bench) between(name string) *path.Path {
+	name = strings.TrimSuffix(name, "-"+preload)
+	if b.paths[name] == nil && !b.refused[name] {
 		err := errors.New("no program exn-tun beside this one or in PATH: run make, or give its path with --daemon")
 		var made *path.Path
-		if b.Daemon != "" {
-			made, err = path.Exn(b.Daemon, exn0)
+		switch {
+		case b.Daemon == "":
+		case name == exn0:
+			made, err = path.Exn(b.Daemon, name)
+		default:
+			made, err = path.Bridge(b.Daemon, nobody)
 		}
 		if err == nil {
-			b.paths[exn0] = made
+			b.paths[name] = made
 			return made
 		}
 		if errors.Is(err, fs.ErrPermission) {
 			err = fmt.Errorf("needs root, for network namespaces: run it with sudo (%w)", err)
 		}
-		b.refused[exn0] = true
-		b.report.Skip(exn0, err)
+		b.refused[name] = true
+		b.report.Skip(name, err)
 	}
-	return b.paths[exn0]
+	return b.paths[name]
 }
 
 // private lets programs get at a new directory that run as another user.
@@ -427,7 +441,7 @@ func (b *bench) quietly(ctx context.Context, t *test, w way, n int) (o outcome, 
 	return o, seen, noisy, err
 }
 
-// one makes one run, in new processes and a new fabric directory. seen says
+// one makes one run, in new processes and mostly a new fabric directory. seen says
 // whether a connection was seen to do what the test is about.
 func (b *bench) one(ctx context.Context, t *test, w way, n int) (o outcome, seen bool, err error) {
 	a, err := b.newArena(w.library)
@@ -440,6 +454,9 @@ func (b *bench) one(ctx context.Context, t *test, w way, n int) (o outcome, seen
 	if w.path != nil {
 		a.host = w.path.Ends[1].Addr.String()
 		a.abroad = w.path
+	}
+	if w.path != nil && w.library {
+		a.fabric = w.path.Fabric() // where it is told who is on the path
 	}
 	watched := func() bool { return false }
 	if t.upgrades || t.announces { // to watch costs CPU time that is measured

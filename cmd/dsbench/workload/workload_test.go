@@ -308,4 +308,7 @@ func TestCompareWithoutAbroad(t *testing.T) {
 	if names := (Plan{Ways: []string{preload}}).over(*test); !slices.Equal(names, []string{"", preload}) {
 		t.Errorf("over %q", names)
 	}
+	if names := (Plan{Ways: []string{bridgePreload}}).over(*test); !slices.Equal(names, []string{"", bridgePreload}) {
+		t.Errorf("over %q", names)
+	}
 }

@@ -1,0 +1,56 @@
+package path
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+
+	"exnet/exn/netns"
+)
+
+// Bridge joins the two ends by an Ethernet bridge in a namespace of its own, as containers
+// are, where exn-tun bridge says who is on it. daemon is the program exn-tun. Programs of
+// the group, and root's, may use the fabric directory.
+func Bridge(daemon string, group int) (*Path, error) {
+	const hub = 2
+	p, err := newPath("bridge", hub+1)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.bridge(daemon, group, p.end(hub, 0)); err != nil {
+		p.Close()
+		return nil, fmt.Errorf("path %s: %w", p.Name, err)
+	}
+	return p, nil
+}
+
+func (p *Path) bridge(daemon string, group int, hub netns.End) (err error) {
+	if err := netns.Bridge(hub); err != nil {
+		return err
+	}
+	for i := range p.Ends {
+		if err := netns.Plug(hub, fmt.Sprintf("port%d", i), p.end(i, 0)); err != nil {
+			return err
+		}
+		// Who is in no process' namespace is not found.
+		if err := p.start(i, exec.Command("sleep", "infinity")); err != nil {
+			return err
+		}
+	}
+	if p.dir, err = Runtime(); err != nil {
+		return err
+	}
+	if err := os.Chmod(p.dir, 0o711); err != nil {
+		return err
+	}
+	if err := os.Mkdir(p.Fabric(), 0o700); err != nil {
+		return err
+	}
+	if err := os.Chown(p.Fabric(), -1, group); err != nil {
+		return err
+	}
+	if err := os.Chmod(p.Fabric(), 0o770|os.ModeSetgid); err != nil {
+		return err
+	}
+	return p.up(len(p.ns)-1, exec.Command(daemon, "bridge", "--fabric", p.Fabric(), hub.Link))
+}
