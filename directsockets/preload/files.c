@@ -142,10 +142,10 @@ static int above_now(int fd)
 // above tries again, as another thread that does the same has lowered the limit behind us: EINVAL.
 static int above(int fd)
 {
-	enum { TRIES = 8 };
+	enum { TRIES = 100 };
 	int high;
 	for (int i = 0; (high = above_now(fd)) < 0 && errno == EINVAL && i < TRIES; i++)
-		;
+		sched_yield();
 	return high;
 }
 
