@@ -99,9 +99,6 @@ func Open(fabricDir string, names []string, log *slog.Logger) (_ *Registrar, err
 	return r, nil
 }
 
-// changes are what is listened to: links and addresses.
-const changes = unix.RTMGRP_LINK | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR
-
 // listen opens a socket that hears of changes in this namespace and in those that have
 // a number here.
 func listen() (*os.File, error) {
@@ -111,7 +108,7 @@ func listen() (*os.File, error) {
 	}
 	err = unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_LISTEN_ALL_NSID, 1)
 	if err == nil {
-		err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: changes})
+		err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: unix.RTMGRP_LINK | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR})
 	}
 	if err != nil {
 		unix.Close(fd)

@@ -235,6 +235,7 @@ func TestNobodyInIt(t *testing.T) {
 	}
 	h.register(func() error { return unix.Mount(mounted.String(), place, "", unix.MS_BIND, "") })
 	h.want(map[string]*netns.NetNS{"10.9.0.2": mounted, "10.9.0.3": nil})
+	h.quiet()
 	h.inhabit(empty)
 	h.want(map[string]*netns.NetNS{"10.9.0.2": mounted, "10.9.0.3": empty})
 }
@@ -266,23 +267,19 @@ func TestOthersEnd(t *testing.T) {
 	h.want(map[string]*netns.NetNS{"10.9.0.1": h.ns, "10.9.0.2": a})
 }
 
-// quiet waits until nothing has changed in the host's own namespace for some time.
+// quiet waits until nothing has changed for some time of which the registrar hears.
 func (h *host) quiet() {
 	h.Helper()
 	var events *os.File
 	h.ns.Do(h, func() {
-		fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
-		if err == nil {
-			events = os.NewFile(uintptr(fd), "netlink")
-			err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: changes})
-		}
-		if err != nil {
+		var err error
+		if events, err = listen(); err != nil {
 			h.Fatal(err)
 		}
 	})
 	defer events.Close()
 	for err := error(nil); err == nil; {
-		if err = events.SetReadDeadline(time.Now().Add(time.Second)); err == nil {
+		if err = events.SetReadDeadline(time.Now().Add(2 * time.Second)); err == nil {
 			_, err = events.Read(make([]byte, 1))
 		}
 		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
