@@ -24,7 +24,7 @@ type bridgeCommand struct {
 // Help is the long text of --help.
 func (*bridgeCommand) Help() string {
 	return `Programs under the library take lanes to another network namespace only if somebody whom they trust, root or their own user, says which address is ` +
-		`in which. This says it of the containers on a bridge of Docker, podman or Kubernetes (ip link show type bridge lists them), and of the bridge's own addresses: ` +
+		`in which. This says it of the containers on a bridge, such as Docker's (ip link show type bridge lists them), and of the bridge's own addresses: ` +
 		`of those that are there, and as they come and go. They need no interface and no capability for that, only the fabric directory and the library: ` +
 		`-v DIR:DIR -v /usr/local/lib/libextds.so:/usr/local/lib/libextds.so:ro -e LD_PRELOAD=/usr/local/lib/libextds.so -e EXN_FABRIC=DIR.
 

@@ -1,5 +1,5 @@
 // Package bridge lets direct sockets find each other on the kernel's bridges, such as
-// Docker's, podman's and those of Kubernetes.
+// Docker's.
 //
 //	r, err := bridge.Open("/run/exn-group", []string{"docker0"}, log) // none: all bridges
 //	err = r.Run(ctx, func() { … })                                    // until ctx ends
