@@ -61,22 +61,18 @@ type Registrar struct {
 	names     []string // of bridges; none: all
 	log       *slog.Logger
 	events    *os.File
-	here      *home.Registration
 	mine      uint64                        // the cookie of this namespace
-	others    map[uint64]*home.Registration // by cookie
+	held      map[uint64]*home.Registration // by cookie; ours is always there
 	last      map[netip.Addr]uint64         // what is registered
 	disputed  map[netip.Addr]bool
 	absent    map[string]bool // names of bridges
 }
 
-// ErrPermission means that not everything that this needs is permitted.
-var ErrPermission = errors.New("run as root (it needs CAP_NET_BROADCAST, and CAP_SYS_ADMIN and CAP_SYS_PTRACE to look into other network namespaces)")
-
 // Open opens a registrar, and begins to listen. The fabric directory must be there.
 func Open(fabricDir string, names []string, log *slog.Logger) (_ *Registrar, err error) {
 	defer func() {
 		if errors.Is(err, unix.EPERM) {
-			err = fmt.Errorf("%w; %w", err, ErrPermission)
+			err = fmt.Errorf("%w; run as root (it needs CAP_NET_BROADCAST, and CAP_SYS_ADMIN and CAP_SYS_PTRACE to look into other network namespaces)", err)
 		}
 	}()
 	self, err := netns.Open("/proc/thread-self/ns/net")
@@ -85,14 +81,14 @@ func Open(fabricDir string, names []string, log *slog.Logger) (_ *Registrar, err
 	}
 	defer self.Close()
 	r := &Registrar{fabricDir: fabricDir, names: names, log: log,
-		others: make(map[uint64]*home.Registration), disputed: make(map[netip.Addr]bool), absent: make(map[string]bool)}
+		held: make(map[uint64]*home.Registration), disputed: make(map[netip.Addr]bool), absent: make(map[string]bool)}
 	if r.mine, err = self.Cookie(); err != nil {
 		return nil, err
 	}
 	if r.events, err = listen(); err != nil {
 		return nil, err
 	}
-	if r.here, err = home.Register(fabricDir, r.mine); err != nil {
+	if r.held[r.mine], err = home.Register(fabricDir, r.mine); err != nil {
 		r.events.Close()
 		return nil, err
 	}
@@ -188,7 +184,7 @@ func (r *Registrar) hear(changes chan<- struct{}) error {
 
 // look registers who is there now, and nobody else. missing: a namespace was not found.
 func (r *Registrar) look() (missing bool, err error) {
-	found, err := members(r.names)
+	found, err := members(r.names, r.mine)
 	if err != nil {
 		return false, err
 	}
@@ -198,15 +194,15 @@ func (r *Registrar) look() (missing bool, err error) {
 		}
 		r.absent[name] = !slices.Contains(found.bridges, name)
 	}
-	owner, wanted := r.judge(found), map[uint64][]netip.Addr{r.mine: nil}
+	owner, wanted := r.judge(found.all), map[uint64][]netip.Addr{r.mine: nil}
 	for a, cookie := range owner {
 		wanted[cookie] = append(wanted[cookie], a)
 	}
 	var errs []error
-	for cookie := range r.others {
+	for cookie := range r.held {
 		if _, is := wanted[cookie]; !is {
-			errs = append(errs, r.others[cookie].Hold(nil))
-			delete(r.others, cookie)
+			errs = append(errs, r.held[cookie].Hold(nil))
+			delete(r.held, cookie)
 		}
 	}
 	for cookie, addresses := range wanted {
@@ -222,32 +218,25 @@ func (r *Registrar) look() (missing bool, err error) {
 
 // of is the registration of a namespace.
 func (r *Registrar) of(cookie uint64) (*home.Registration, error) {
-	if cookie == r.mine {
-		return r.here, nil
-	}
-	if known := r.others[cookie]; known != nil {
+	if known := r.held[cookie]; known != nil {
 		return known, nil
 	}
 	fresh, err := home.Register(r.fabricDir, cookie)
 	if err == nil {
-		r.others[cookie] = fresh
+		r.held[cookie] = fresh
 	}
 	return fresh, err
 }
 
 // judge says whose each address is.
-func (r *Registrar) judge(found membership) map[netip.Addr]uint64 {
+func (r *Registrar) judge(all []member) map[netip.Addr]uint64 {
 	owner, disputed := make(map[netip.Addr]uint64), make(map[netip.Addr]bool)
-	for _, m := range found.all {
-		cookie := m.cookie
-		if m.here {
-			cookie = r.mine
-		}
+	for _, m := range all {
 		for _, a := range m.addresses {
-			if other, taken := owner[a]; taken && other != cookie {
+			if other, taken := owner[a]; taken && other != m.cookie {
 				disputed[a] = true
 			}
-			owner[a] = cookie
+			owner[a] = m.cookie
 		}
 	}
 	for a := range disputed {
@@ -278,11 +267,11 @@ func (r *Registrar) tell(owner map[netip.Addr]uint64) {
 // Addresses is how many are registered. It belongs to the goroutine of Run, so to ready.
 func (r *Registrar) Addresses() int { return len(r.last) }
 
-// close takes all back. Ours is last, and takes the directory with it.
+// close takes all back, and the directory with it.
 func (r *Registrar) close() error {
 	var errs []error
-	for _, o := range r.others {
-		errs = append(errs, o.Hold(nil))
+	for _, h := range r.held {
+		errs = append(errs, h.Hold(nil))
 	}
-	return errors.Join(append(errs, r.here.Close())...)
+	return errors.Join(append(errs, r.held[r.mine].Close())...)
 }

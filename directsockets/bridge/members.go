@@ -17,8 +17,7 @@ import (
 
 // A member is one interface that is on a bridge.
 type member struct {
-	here      bool   // in this namespace: the bridge itself
-	cookie    uint64 // else of the namespace that it is in
+	cookie    uint64 // of the namespace that it is in
 	addresses []netip.Addr
 }
 
@@ -34,8 +33,9 @@ type port struct {
 	subnets []netip.Prefix
 }
 
-// members are those of the bridges with these names; no names: of all.
-func members(names []string) (membership, error) {
+// members are those of the bridges with these names; no names: of all. The bridges
+// themselves are in this namespace, which has the cookie mine.
+func members(names []string, mine uint64) (membership, error) {
 	var found membership
 	links, err := whole(netlink.LinkList)
 	if err != nil {
@@ -52,7 +52,7 @@ func members(names []string) (membership, error) {
 		}
 		subnets[l.Attrs().Index] = own
 		found.bridges = append(found.bridges, l.Attrs().Name)
-		found.all = append(found.all, member{here: true, addresses: inside(own, own)})
+		found.all = append(found.all, member{mine, inside(own, own)})
 	}
 	ports := make(map[int][]port) // by the number that we have given to the other namespace
 	for _, l := range links {

@@ -2,7 +2,6 @@ package apps_test
 
 import (
 	"bufio"
-
 	"os"
 	"os/exec"
 	"strings"
