@@ -31,7 +31,8 @@
 // from the same mirror: newer programs, on a newer C library. Of these everything
 // they depend on is unpacked, whatever the machine has, so only the kernel and
 // programs that no package needs are the machine's. The latter run on the newer
-// libraries, as they would in the middle of an upgrade.
+// libraries, as they would in the middle of an upgrade. On those of an older release
+// they do not: its packages must have all that is run (dash, coreutils).
 //
 //	root, err := debroot.OpenRelease(ctx, "trixie", "openjdk-21-jdk-headless")
 //
@@ -150,7 +151,7 @@ func open(ctx context.Context, cache, release string, packages []string) (*Root,
 		return nil, err
 	}
 	// Being root is not enough: in a container root may not mount.
-	if out, err := root.Command(ctx, "true").CombinedOutput(); err != nil {
+	if out, err := root.Command(ctx, "").CombinedOutput(); err != nil {
 		root.obstacle = fmt.Errorf("needs root and overlays to lay packages over the machine's directories: %w: %s", err, bytes.TrimSpace(out))
 		if release != "" {
 			return nil, fmt.Errorf("%w: %w", ErrUnavailable, root.obstacle)
@@ -203,6 +204,9 @@ func (r *Root) Path(installed string) string {
 	}
 	return installed
 }
+
+// Dir is where the packages are unpacked, for files that somebody else than a command of this root needs.
+func (r *Root) Dir() string { return r.dir }
 
 func exists(path string) bool {
 	_, err := os.Stat(path)

@@ -3,13 +3,13 @@
 #
 #	$1	root of the unpacked packages
 #	$2	an empty directory to mount private memory on
-#	$3...	the command
+#	$3...	the command; empty: none, to see that it can be done
 set -e
 root=$1 memory=$2
 shift 2
 
 mount -t tmpfs -o mode=755 exnet "$memory"
-for top in etc usr var; do
+for top in etc var usr; do # usr last: those of another release may not suit the programs used here
 	private=$memory/$top
 	mkdir -m 755 "$private" "$private/upper" "$private/work"
 	if [ $top = etc ]; then
@@ -20,4 +20,4 @@ for top in etc usr var; do
 	fi
 	mount -t overlay -o "lowerdir=$root/$top:/$top,upperdir=$private/upper,workdir=$private/work" exnet /$top
 done
-exec "$@"
+[ -z "$1" ] || exec "$@"
