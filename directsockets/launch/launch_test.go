@@ -49,13 +49,18 @@ func TestObstacles(t *testing.T) {
 	foreign := slices.Clone(true_)
 	binary.LittleEndian.PutUint16(foreign[18:], uint16(elf.EM_S390)) // e_machine
 	other := slices.Clone(true_)
-	copy(other[strings.Index(string(other), "ld-linux"):], "ld-musl")
+	copy(other[strings.Index(string(other), "ld-linux"):], "ld-other")
+	musl := slices.Clone(true_)
+	copy(musl[strings.Index(string(musl), "ld-linux"):], "ld-musl-")
+	if got := obstacles(t, write(t, dir, "musl", musl)); got != nil {
+		t.Errorf("of a program of musl: %q", got)
+	}
 	for name, c := range map[string]struct {
 		text []byte
 		want string
 	}{
 		"foreign": {foreign, "another architecture"},
-		"musl":    {other, "not of glibc"},
+		"other":   {other, "neither of glibc nor of musl"},
 	} {
 		path := write(t, dir, name, c.text)
 		if got := obstacles(t, path); len(got) != 1 || !strings.Contains(got[0], path+" ") || !strings.Contains(got[0], c.want) {

@@ -144,8 +144,9 @@ func problem(f *elf.File, r io.ReaderAt) string {
 			continue
 		}
 		linker, err := io.ReadAll(io.LimitReader(p.Open(), 256))
-		if name := filepath.Base(strings.TrimRight(string(linker), "\x00")); err != nil || !strings.HasPrefix(name, "ld-linux") {
-			return fmt.Sprintf("is not of glibc: its dynamic linker is %s", name)
+		name := filepath.Base(strings.TrimRight(string(linker), "\x00"))
+		if err != nil || !strings.HasPrefix(name, "ld-linux") && !strings.HasPrefix(name, "ld-musl") {
+			return fmt.Sprintf("is neither of glibc nor of musl: its dynamic linker is %s", name)
 		}
 		return ""
 	}

@@ -204,7 +204,7 @@ static enum reason map_peer(struct channel *ch, int fd, const struct message *m)
 	    m->size != lane_memory_size(m->lanes, m->slots, m->windows, m->window))
 		return REASON_HOSTILE;
 	int seals = real.fcntl(fd, F_GET_SEALS);
-	if (seals < 0 || (seals & need) != need || fstat(fd, &st) < 0 || (uint64_t)st.st_size != m->size)
+	if (seals < 0 || (seals & need) != need || real_fstat(fd, &st) < 0 || (uint64_t)st.st_size != m->size)
 		return REASON_HOSTILE;
 	if (!budget_map(m->size))
 		return REASON_MEMORY;

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 
 #include "clock.h"
 #include "config.h"
@@ -20,7 +21,7 @@ static char path_of[PATH_MAX];
 static bool directory_trusted(int fd)
 {
 	struct stat st;
-	if (fstat(fd, &st) < 0 || (st.st_mode & 0002))
+	if (real_fstat(fd, &st) < 0 || (st.st_mode & 0002))
 		return false;
 	return st.st_uid == geteuid() || st.st_uid == 0 || (st.st_mode & 0020);
 }
@@ -32,13 +33,13 @@ static void make(int top, mode_t mode)
 {
 	char name[32];
 	struct stat st;
-	if (fstatat(top, "ds", &st, AT_SYMLINK_NOFOLLOW) == 0)
+	if (real_fstatat(top, "ds", &st, AT_SYMLINK_NOFOLLOW) == 0)
 		return;
 	snprintf(name, sizeof name, "ds-%d-%x", (int)getpid(), (unsigned)clock_ns());
 	if (mkdirat(top, name, 0700) < 0)
 		return;
 	if (((mode & 0070) && fchmodat(top, name, mode & 07777, 0) < 0) ||
-	    (renameat2(top, name, top, "ds", RENAME_NOREPLACE) < 0 &&
+	    (real.syscall(SYS_renameat2, top, name, top, "ds", RENAME_NOREPLACE) < 0 &&
 	     (errno != EINVAL || renameat(top, name, top, "ds") < 0))) // some file systems only do that
 		unlinkat(top, name, AT_REMOVEDIR);
 }
@@ -57,7 +58,7 @@ bool directory_open(void)
 	if (top < 0)
 		return false;
 	int fd = -1;
-	if (directory_trusted(top) && fstat(top, &st) == 0) {
+	if (directory_trusted(top) && real_fstat(top, &st) == 0) {
 		make(top, st.st_mode);
 		fd = openat(top, "ds", O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 		if (fd >= 0 && !directory_trusted(fd)) {

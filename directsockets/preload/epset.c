@@ -61,8 +61,7 @@
 #include "process.h"
 
 static struct epset *_Atomic sets; // never shorter
-static const struct lock fresh = {.m = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP};
-static pthread_mutex_t sets_lock = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
+static pthread_mutex_t sets_lock;
 
 static bool prepared;
 
@@ -99,12 +98,12 @@ static struct epset *make(void)
 {
 	static bool once;
 	if (!once)
-		pthread_atfork(prepare, done, NULL); // the child makes them anew: epset_child
+		real_atfork(prepare, done); // the child makes them anew: epset_child
 	once = true;
 	struct epset *e = calloc(1, sizeof *e);
 	if (!e)
 		return NULL;
-	e->lock = fresh;
+	real_mutex(&e->lock.m);
 	e->next = sets;
 	sets = e;
 	return e;
@@ -329,14 +328,21 @@ static void forget(struct epset *e)
 	e->nours = e->nhot = e->deleted = 0;
 }
 
+void epset_begin(void)
+{
+	real_mutex(&sets_lock);
+	perch_begin();
+}
+
 void epset_child(void)
 {
-	sets_lock = fresh.m;
+	real_mutex(&sets_lock);
 	prepared = false;
 	for (struct epset *e = sets; e; e = e->next) {
 		if (e->refs == 0)
 			forget(e); // another thread was closing it
-		e->lock = fresh;
+		e->lock = (struct lock){0};
+		real_mutex(&e->lock.m);
 		e->users = e->native = e->inside = e->sleepers = 0;
 		e->perch = NULL;
 		e->inherited = e->shared = e->refs > 0;

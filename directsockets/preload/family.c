@@ -72,7 +72,7 @@ bool family_init(void)
 	// Another thread may be at it, which takes as long as the scheduler lets it: a server
 	// or client of many threads opens its first sockets at once. Or this one is, below
 	// a signal handler; or that one's handler waits for us: then this socket is not tracked.
-	int me = gettid(), other = 0;
+	int me = real_gettid(), other = 0;
 	for (uint64_t begin = clock_ns(); !atomic_compare_exchange_strong(&making, &other, me); other = 0) {
 		if (other == me || clock_ns() - begin > MAKING_NS)
 			return false;

@@ -215,7 +215,7 @@ static void map(int fd)
 	struct stat s;
 	if (!atomic_compare_exchange_strong(&filemap_of[fd], &due, NEVER)) // another thread
 		return;
-	if (fstat(fd, &s) < 0 || !S_ISREG(s.st_mode) || s.st_size < LEAST || s.st_size > MOST || !coherent(fd) || !handling())
+	if (real_fstat(fd, &s) < 0 || !S_ISREG(s.st_mode) || s.st_size < LEAST || s.st_size > MOST || !coherent(fd) || !handling())
 		return;
 	for (struct filemap *m = maps; m < maps + MAPS; m++) {
 		int none = 0;
@@ -269,7 +269,7 @@ struct filemap *filemap_take(int fd, size_t n)
 	if (!reaches() || !handling() || !enter(m))
 		return NULL;
 	bool ours = named(m) && m->fd == fd;
-	if (ours && fstat(fd, &s) == 0 && same(m, &s))
+	if (ours && real_fstat(fd, &s) == 0 && same(m, &s))
 		return m;
 	if (ours) // it has changed
 		atomic_compare_exchange_strong(&filemap_of[fd], &of, 0);

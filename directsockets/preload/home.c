@@ -37,7 +37,7 @@ bool home_find(const uint8_t address[16], uint64_t *cookie)
 		name[2 * i] = hex[address[i] >> 4];
 		name[2 * i + 1] = hex[address[i] & 15];
 	}
-	bool ours = fstat(d, &st) == 0 && (st.st_uid == 0 || st.st_uid == geteuid()) && !(st.st_mode & 0022);
+	bool ours = real_fstat(d, &st) == 0 && (st.st_uid == 0 || st.st_uid == geteuid()) && !(st.st_mode & 0022);
 	if (ours && readlinkat(d, name, text, sizeof text - 1) > 0)
 		*cookie = strtoull(text, &end, 16);
 	real.close(d);

@@ -21,6 +21,15 @@
 #endif
 #define ALSO(name, of) extern __typeof__(of) name __attribute__((LIKE(of) alias(#of), visibility("default")))
 
+// ABSENT marks what the C library may not have. What only programs of glibc call ends in a
+// jump to nowhere with musl, as their call of it would.
+#ifdef EXTDS_STATIC
+#define ABSENT
+#else
+#define ABSENT __attribute__((weak))
+#endif
+void __chk_fail(void) __attribute__((noreturn)) ABSENT;
+
 // Each hook starts with HOOK: the library may be called before its own
 // constructor ran, and in a child that a raw clone made.
 #define HOOK() \

@@ -91,7 +91,7 @@ static bool is_set(int fd, int option)
 // the program that it was before exec. One of many threads does it.
 static struct conn *adopted(int listener)
 {
-	static pthread_mutex_t one = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
+	static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
 	int protocol, saved = errno;
 	socklen_t n = sizeof protocol;
 	if (real.getsockopt(listener, SOL_SOCKET, SO_PROTOCOL, &protocol, &n) == 0 && protocol == IPPROTO_TCP &&

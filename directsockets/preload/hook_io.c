@@ -16,8 +16,6 @@
 #include "files.h"
 #include "stream.h"
 
-void __chk_fail(void) __attribute__((noreturn));
-
 // lane_recv and lane_send run a call on the lane. False: it must go to the
 // kernel. A lane call may find that the connection has left the lane meanwhile;
 // then it enters again. errno is what it was unless the call fails: programs look at
@@ -157,7 +155,7 @@ static void tell_left(struct conn *c, int fd, struct msghdr *h)
 	errno = saved;
 	union { struct cmsghdr head; char space[CMSG_SPACE(sizeof left)]; } m = {.head = {CMSG_LEN(sizeof left), IPPROTO_TCP, INQ}};
 	memcpy(CMSG_DATA(&m.head), &left, sizeof left);
-	size_t room = h->msg_control ? h->msg_controllen : 0;
+	size_t room = h->msg_control ? real_size(h->msg_controllen) : 0;
 	if (room < m.head.cmsg_len) {
 		m.head.cmsg_len = room < sizeof m.head ? 0 : room;
 		h->msg_flags |= MSG_CTRUNC;
@@ -171,7 +169,7 @@ static void tell_left(struct conn *c, int fd, struct msghdr *h)
 static void stamped(struct conn *c, int fd, const struct msghdr *h)
 {
 	int saved = errno;
-	if (h->msg_control && h->msg_controllen)
+	if (h->msg_control && real_size(h->msg_controllen))
 		c->stamps = conn_try_stay(c, fd, REASON_OPTION);
 	errno = saved;
 }
@@ -183,7 +181,7 @@ EXPORT ssize_t recvmsg(int fd, struct msghdr *h, int flags)
 	ssize_t r;
 	if (!c)
 		return real.recvmsg(fd, h, flags);
-	if (h->msg_iovlen > IOV_MAX) {
+	if (real_size(h->msg_iovlen) > IOV_MAX) {
 		errno = EMSGSIZE;
 		return done(c, -1);
 	}
@@ -327,13 +325,19 @@ EXPORT ssize_t writev(int fd, const struct iovec *iov, int n)
 // A passed descriptor is shared with a process outside the family.
 static void passed(const struct msghdr *h)
 {
-	for (struct cmsghdr *k = CMSG_FIRSTHDR(h); k; k = CMSG_NXTHDR((struct msghdr *)(uintptr_t)h, k)) {
-		if (k->cmsg_level != SOL_SOCKET || k->cmsg_type != SCM_RIGHTS || k->cmsg_len < CMSG_LEN(0))
+	const char *all = h->msg_control;
+	size_t room = real_size(h->msg_controllen), len;
+	for (size_t at = 0; at < room && room - at >= sizeof(struct cmsghdr); at += CMSG_ALIGN(len)) {
+		struct cmsghdr k;
+		memcpy(&k, all + at, sizeof k);
+		len = real_size(k.cmsg_len);
+		if (len < sizeof k || len > room - at)
+			break;
+		if (k.cmsg_level != SOL_SOCKET || k.cmsg_type != SCM_RIGHTS)
 			continue;
-		int n = (int)((k->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-		for (int i = 0; i < n; i++) {
+		for (size_t i = CMSG_LEN(0); i + sizeof(int) <= len; i += sizeof(int)) {
 			int fd;
-			memcpy(&fd, CMSG_DATA(k) + (size_t)i * sizeof fd, sizeof fd);
+			memcpy(&fd, all + at + i, sizeof fd);
 			struct conn *c = fd < 0 ? NULL : conn_get(fd);
 			if (!c)
 				continue;
@@ -349,15 +353,15 @@ EXPORT ssize_t sendmsg(int fd, const struct msghdr *h, int flags)
 	struct conn *c = conn_get(fd);
 	ssize_t r;
 	if (!c) {
-		if (h && h->msg_control && h->msg_controllen && files_top() > 0)
+		if (h && h->msg_control && real_size(h->msg_controllen) && files_top() > 0)
 			passed(h);
 		return real.sendmsg(fd, h, flags);
 	}
-	if (h->msg_iovlen > IOV_MAX) {
+	if (real_size(h->msg_iovlen) > IOV_MAX) {
 		errno = EMSGSIZE;
 		return done(c, -1);
 	}
-	if (h->msg_control && h->msg_controllen)
+	if (h->msg_control && real_size(h->msg_controllen))
 		conn_stay(c, fd, REASON_OPTION);
 	if (lane_send(c, fd, h->msg_iov, (int)h->msg_iovlen, flags, &r))
 		return done(c, r);

@@ -135,11 +135,12 @@ EXPORT int getsockopt(int fd, int level, int option, void *value, socklen_t *n)
 	return r;
 }
 
-EXPORT int ioctl(int fd, unsigned long request, ...)
+EXPORT int ioctl(int fd, unsigned long requested, ...)
 {
+	unsigned request = (unsigned)requested; // all that the kernel looks at, and all that musl's programs set
 	va_list ap;
 	HOOK();
-	va_start(ap, request);
+	va_start(ap, requested);
 	void *arg = va_arg(ap, void *);
 	va_end(ap);
 	struct conn *c = conn_get(fd);

@@ -26,7 +26,7 @@ enum { PIECE = 64 << 10 }; // what a pipe holds, and the kernel moves at once
 static bool is_pipe(int fd)
 {
 	struct stat st;
-	return fstat(fd, &st) == 0 && S_ISFIFO(st.st_mode);
+	return real_fstat(fd, &st) == 0 && S_ISFIFO(st.st_mode);
 }
 
 static bool waits(int pipe, unsigned flags)

@@ -8,14 +8,13 @@
 #include <alloca.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 
 #include "clock.h"
 #include "conn.h"
 #include "epset.h"
 #include "files.h"
 #include "pollset.h"
-
-void __chk_fail(void) __attribute__((noreturn));
 
 EXPORT int epoll_create1(int flags)
 {
@@ -75,7 +74,10 @@ EXPORT int epoll_pwait2(int epfd, struct epoll_event *evs, int max, const struct
 {
 	HOOK();
 	struct epset *e = legal(t) ? epset_get(epfd) : NULL;
-	return e ? done(e, epset_wait(e, epfd, evs, max, ns_of(t), mask)) : real.epoll_pwait2(epfd, evs, max, t, mask);
+	if (e)
+		return done(e, epset_wait(e, epfd, evs, max, ns_of(t), mask));
+	return real.epoll_pwait2 ? real.epoll_pwait2(epfd, evs, max, t, mask)
+				 : (int)real.syscall(SYS_epoll_pwait2, epfd, evs, max, t, mask, (size_t)_NSIG / 8);
 }
 
 EXPORT int poll(struct pollfd *fds, nfds_t n, int ms)

@@ -37,7 +37,7 @@ static uint32_t me(void)
 {
 	if (single_thread())
 		return process_id();
-	return tid ? tid : (tid = (uint32_t)gettid());
+	return tid ? tid : (tid = (uint32_t)real_gettid());
 }
 
 void lock_child(void) { tid = 0; }

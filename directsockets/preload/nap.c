@@ -18,8 +18,8 @@
 #include "nap.h"
 
 #include <errno.h>
-#include <pthread.h>
 
+#include "cancel.h"
 #include "zcopy.h"
 
 struct nap {
@@ -58,9 +58,7 @@ int nap_poll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, const
 	struct nap nap = {innermost, hold, call};
 	int r;
 	innermost = &nap;
-	pthread_cleanup_push(cancelled, NULL);
-	r = real.ppoll(fds, n, timeout, mask);
-	pthread_cleanup_pop(0);
+	CANCELLED(cancelled, r = real.ppoll(fds, n, timeout, mask));
 	end(&nap);
 	return r;
 }
@@ -75,9 +73,8 @@ int nap_epoll(int epfd, struct epoll_event *got, const struct timespec *timeout,
 	struct nap nap = {innermost, hold, call};
 	int r;
 	innermost = &nap;
-	pthread_cleanup_push(cancelled, NULL);
-	r = timeout ? real.epoll_pwait2(epfd, got, NAP_EVENTS, timeout, mask) : real.epoll_pwait(epfd, got, NAP_EVENTS, -1, mask);
-	pthread_cleanup_pop(0);
+	CANCELLED(cancelled, r = timeout ? real.epoll_pwait2(epfd, got, NAP_EVENTS, timeout, mask)
+					 : real.epoll_pwait(epfd, got, NAP_EVENTS, -1, mask));
 	if (r < 0 && timeout && errno != EINTR) {
 		untimed = true;
 		r = 0;

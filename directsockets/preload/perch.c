@@ -44,7 +44,7 @@
 #include "nap.h"
 
 static struct perch *perches;
-static pthread_mutex_t perches_lock = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
+static pthread_mutex_t perches_lock;
 static __thread struct perch *mine __attribute__((tls_model("initial-exec")));
 static pthread_key_t key;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -251,14 +251,15 @@ void perch_harvest(struct perch *p)
 	errno = saved;
 }
 
+void perch_begin(void) { real_mutex(&perches_lock); }
+
 void perch_fork(void) { pthread_mutex_lock(&perches_lock); }
 
 void perch_forked(void) { pthread_mutex_unlock(&perches_lock); }
 
 void perch_child(void)
 {
-	pthread_mutex_t fresh = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
-	perches_lock = fresh;
+	perch_begin();
 	mine = NULL;
 	while (perches) {
 		struct perch *p = perches;

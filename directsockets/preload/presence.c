@@ -51,7 +51,7 @@ bool presence_ready(void)
 	if (presence_listener < 0)
 		return false;
 	struct stat st;
-	if (fstat(directory, &st) == 0 && (st.st_mode & 0020))
+	if (real_fstat(directory, &st) == 0 && (st.st_mode & 0020))
 		fchmodat(directory, presence_name, 0660, 0);
 	hopeless = false;
 	return true;

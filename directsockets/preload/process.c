@@ -26,7 +26,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/single_threaded.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
@@ -39,6 +38,7 @@
 #include "files.h"
 #include "hook.h"
 #include "rendezvous.h"
+#include "single.h"
 
 const volatile uint32_t *process_alive;
 static uint32_t *alive;
@@ -125,6 +125,7 @@ void process_begin(void)
 	}
 	int saved = errno;
 	config_init();
+	epset_begin();
 	// Not mmap and madvise: an allocator's own may be made of syscall, too.
 	uint32_t *p = (uint32_t *)real.syscall(SYS_mmap, NULL, (size_t)4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, (off_t)0);
 	if (p == MAP_FAILED || real.syscall(SYS_madvise, p, (size_t)4096, MADV_WIPEONFORK) < 0) {
@@ -188,7 +189,7 @@ static bool alone(void)
 {
 	struct stat s;
 	int saved = errno;
-	bool is = __libc_single_threaded || (stat("/proc/self/task", &s) == 0 && s.st_nlink == 3);
+	bool is = single_thread() || (real_fstatat(AT_FDCWD, "/proc/self/task", &s, 0) == 0 && s.st_nlink == 3);
 	errno = saved;
 	return is;
 }

@@ -2,14 +2,19 @@
 //
 // The C library's own functions under the names that this library exports:
 // `real.read` is what a program would have called without us.
+//
+// The library is compiled against glibc, and runs with musl, too, which takes libc.so.6 for
+// itself and no notice of versions of symbols. Their structures are the same but for what real_size
+// is about, and initializers of mutexes that are not plain ones. What musl does not have is weak
+// here, or made of the system call.
 #ifndef REAL_H
 #define REAL_H
 
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-// The library that was built on a new system runs on those from glibc 2.34 on. Since 2.38
-// strtoul and sscanf would be those of C23, which older ones do not have.
+// The library that was built on a new system runs on those from glibc 2.28 on. Since 2.38
+// strtoul and sscanf would be those of C23, which older ones do not have; versions are below.
 #include <features.h>
 #undef __GLIBC_USE_C2X_STRTOL
 #define __GLIBC_USE_C2X_STRTOL 0
@@ -17,18 +22,49 @@
 #define __GLIBC_USE_C23_STRTOL 0
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
+
+// Functions that were not in libc.so.6 before 2.34 have the versions here that they had before.
+#ifndef EXTDS_STATIC
+#if defined __x86_64__
+#define VERSION(name, version) __asm__(".symver " #name ", " #name "@GLIBC_" version);
+#elif defined __aarch64__
+#define VERSION(name, version) __asm__(".symver " #name ", " #name "@GLIBC_2.17");
+#endif
+VERSION(dladdr, "2.2.5")
+VERSION(dladdr1, "2.3.3")
+VERSION(dlclose, "2.2.5")
+VERSION(dlerror, "2.2.5")
+VERSION(dlinfo, "2.3.3")
+VERSION(_pthread_cleanup_pop, "2.2.5")
+VERSION(_pthread_cleanup_push, "2.2.5")
+VERSION(pthread_key_create, "2.2.5")
+VERSION(pthread_mutexattr_destroy, "2.2.5")
+VERSION(pthread_mutexattr_init, "2.2.5")
+VERSION(pthread_mutexattr_setpshared, "2.2.5")
+VERSION(pthread_mutexattr_setrobust, "2.12")
+VERSION(pthread_mutexattr_settype, "2.2.5")
+VERSION(pthread_mutex_consistent, "2.12")
+VERSION(pthread_mutex_trylock, "2.2.5")
+VERSION(pthread_once, "2.2.5")
+VERSION(pthread_setspecific, "2.2.5")
+#undef VERSION
+#endif
 
 #define REAL_FUNCTIONS(F) \
 	F(int, socket, (int, int, int)) \
@@ -117,6 +153,30 @@ struct real {
 #undef F
 };
 extern struct real real;
+
+// real_musl: the C library is musl. real_size is a length in a struct msghdr or cmsghdr, of which
+// musl's programs set the lower half only.
+#ifdef EXTDS_STATIC
+enum { real_musl = false };
+#else
+extern bool real_musl;
+#endif
+static inline size_t real_size(size_t n) { return real_musl ? (uint32_t)n : n; }
+
+#ifndef EXTDS_STATIC
+extern const char *real_single; // __libc_single_threaded, or false where there is none (musl, glibc before 2.32)
+#endif
+
+static inline pid_t real_gettid(void) { return (pid_t)real.syscall(SYS_gettid); }
+static inline int real_fstat(int fd, struct stat *s) { return (int)real.syscall(SYS_fstat, fd, s); }
+static inline int real_fstatat(int dir, const char *path, struct stat *s, int flags)
+{
+	return (int)real.syscall(SYS_newfstatat, dir, path, s, flags);
+}
+
+// real_mutex makes a mutex that refuses who has it already. real_atfork is pthread_atfork.
+void real_mutex(pthread_mutex_t *m);
+void real_atfork(void (*before)(void), void (*after)(void));
 
 // real_clock is clock_gettime with the kernel's time, also where another preloaded library shows the
 // program another one, that stands still or runs ten times as fast (faketime).

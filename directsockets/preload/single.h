@@ -18,9 +18,17 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#ifdef EXTDS_STATIC
 #include <sys/single_threaded.h>
+#endif
 
+#include "real.h"
+
+#ifdef EXTDS_STATIC
 static inline bool single_thread(void) { return __libc_single_threaded; }
+#else
+static inline bool single_thread(void) { return *real_single; }
+#endif
 
 static inline void single_inc(_Atomic uint32_t *p, bool sole)
 {

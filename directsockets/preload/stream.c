@@ -40,6 +40,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 
+#include "cancel.h"
 #include "clock.h"
 #include "config.h"
 #include "conn.h"
@@ -286,9 +287,7 @@ static void cancelled(void *none)
 static __attribute__((noinline)) int sleep_advertised(struct sleep *s, struct conn *c, int fd)
 {
 	int e;
-	pthread_cleanup_push(cancelled, NULL);
-	e = sleep_on(s, c, fd, EPOLLOUT);
-	pthread_cleanup_pop(0);
+	CANCELLED(cancelled, e = sleep_on(s, c, fd, EPOLLOUT));
 	return e;
 }
 

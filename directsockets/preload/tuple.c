@@ -103,7 +103,7 @@ enum reason tuple_identify(struct conn *c, int fd)
 	int protocol = 0;
 	socklen_t m = sizeof protocol;
 	if (getsockname(fd, (struct sockaddr *)&s, &n) < 0 || getpeername(fd, (struct sockaddr *)&p, &k) < 0 ||
-	    fstat(fd, &st) < 0)
+	    real_fstat(fd, &st) < 0)
 		return REASON_NO_PEER;
 	if ((s.ss_family != AF_INET && s.ss_family != AF_INET6) || s.ss_family != p.ss_family)
 		return REASON_NOT_LOCAL;

@@ -24,8 +24,16 @@ func root() string {
 
 // Build compiles sources of ccode into a program, or a shared object when flags
 // say so, and returns its path. What was built of the same sources with the
-// same flags is used again.
+// same flags is used again. EXN_LIBC=musl has it build with musl what can be.
 func Build(t testing.TB, name string, flags []string, sources ...string) string {
+	t.Helper()
+	if os.Getenv("EXN_LIBC") == "musl" && muslCan(flags, sources) {
+		return BuildMusl(t, name, flags, sources...)
+	}
+	return compile(t, name, flags, sources)
+}
+
+func compile(t testing.TB, name string, flags, sources []string) string {
 	t.Helper()
 	gcc, err := exec.LookPath("gcc")
 	if err != nil {

@@ -16,7 +16,8 @@
 //
 // There are three lengths: -short has few seeds and some of the programs, without it
 // all are played, and EXN_LONG=1 makes them longer than CI has time for. EXN_DEBIAN=trixie
-// plays apps with the programs and the C library of that Debian release.
+// plays apps with the programs and the C library of that Debian release, EXN_LIBC=musl the
+// others with programs of musl ([BuildMusl]), where what musl does not have fails (RTLD_DEEPBIND).
 //
 // Programs are in C because a Go program makes its system calls itself and so
 // never meets a preloaded library.

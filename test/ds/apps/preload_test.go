@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"debug/elf"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"exnet/test/built"
@@ -15,8 +17,8 @@ import (
 	"exnet/test/ds"
 )
 
-// Built anywhere, it runs in containers whose C library is older: from Debian 12, Ubuntu 22.04
-// and RHEL 9 on.
+// Built anywhere, it runs in containers whose C library is older: from Debian 10, Ubuntu 20.04
+// and RHEL 8 on.
 func TestOldCLibrary(t *testing.T) {
 	f, err := elf.Open(built.Path(t, "libextds.so"))
 	if err != nil {
@@ -30,7 +32,7 @@ func TestOldCLibrary(t *testing.T) {
 	for _, n := range needs {
 		for _, d := range n.Needs {
 			var minor int
-			if _, err := fmt.Sscanf(d.Dep, "GLIBC_2.%d", &minor); err != nil || minor > 34 {
+			if _, err := fmt.Sscanf(d.Dep, "GLIBC_2.%d", &minor); err != nil || minor > 28 {
 				t.Errorf("it needs %s of %s", d.Dep, n.Name)
 			}
 		}
@@ -108,5 +110,96 @@ func TestPolicyBesideAllocator(t *testing.T) {
 		if err != nil || !bytes.Contains(out, []byte("edis")) {
 			t.Errorf("%s --version: %v: %s", program, err, out)
 		}
+	}
+}
+
+// What it calls strongly musl has, too: the library is the same in Alpine's images.
+func TestMuslHasWhatItNeeds(t *testing.T) {
+	musl, err := elf.Open(ds.Musl(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer musl.Close()
+	has := map[string]bool{}
+	symbols, err := musl.DynamicSymbols()
+	for _, s := range symbols {
+		has[s.Name] = has[s.Name] || s.Section != elf.SHN_UNDEF
+	}
+	if err != nil || !has["recvmsg"] {
+		t.Fatalf("musl's symbols: %v, %v", symbols, err)
+	}
+	library, err := elf.Open(built.Path(t, "libextds.so"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer library.Close()
+	symbols, err = library.DynamicSymbols()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range symbols {
+		if s.Section == elf.SHN_UNDEF && s.Name != "" && elf.ST_BIND(s.Info) != elf.STB_WEAK && !has[s.Name] {
+			t.Errorf("it needs %s, which musl does not have", s.Name)
+		}
+	}
+}
+
+// In a root where there is nothing but musl, a program and the library, connections with one of glibc outside
+// have lanes both ways.
+func TestMuslAlone(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root may chroot")
+	}
+	sources, err := filepath.Glob(filepath.Join(ds.Headers(), "pump", "*.c"))
+	if err != nil || len(sources) == 0 {
+		t.Fatalf("pump's sources: %q, %v", sources, err)
+	}
+	library, pump, fabric := ds.Library(t), ds.BuildMusl(t, "pump", []string{"-w"}, sources...), ds.Fabric(t)
+	root := t.TempDir()
+	for _, path := range []string{ds.Musl(t), library, pump} {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		inside := filepath.Join(root, path)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(inside), 0o755), os.WriteFile(inside, text, 0o755)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.MkdirAll(filepath.Join(root, fabric), 0o755), os.Mkdir(filepath.Join(root, "proc"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience())
+	defer cancel()
+	env := append(os.Environ(), ds.Preload(library, fabric, "EXN_DS_VERBOSE=1", "EXN_DS_CALLS=2")...)
+	server := exec.CommandContext(ctx, "unshare", "--mount", "sh", "-c",
+		`mount --bind "$2" "$1$2" && mount --rbind /proc "$1/proc" && exec chroot "$1" "$3" serve 127.0.0.1 0`, "sh", root, fabric, pump)
+	server.Env = env
+	var log bytes.Buffer
+	server.Stderr = &log
+	out, err := server.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Start(); err != nil {
+		t.Skip(err)
+	}
+	var port string
+	if _, err := fmt.Fscanf(out, "ready %s\n", &port); err != nil {
+		server.Wait()
+		t.Fatalf("the server: %v\n%s", err, log.String())
+	}
+	for _, mode := range []string{"stream", "pingpong"} {
+		client := exec.CommandContext(ctx, built.Path(t, "pump"), mode, "127.0.0.1", port, "0.3", "check")
+		client.Env = env
+		text, err := client.CombinedOutput()
+		if err != nil || !bytes.Contains(text, []byte(" has lane ")) {
+			t.Errorf("%s: %v\n%s", mode, err, text)
+		}
+	}
+	server.Process.Kill()
+	server.Wait()
+	if got := strings.Count(log.String(), " has lane "); got != 2 || strings.Contains(log.String(), "stays on TCP") {
+		t.Errorf("the server had %d lanes:\n%s", got, log.String())
 	}
 }

@@ -42,7 +42,15 @@ func TestRedisFromGo(t *testing.T) {
 
 // Redis with the clients of redis-benchmark, and what redis-cli then finds.
 func TestRedis(t *testing.T) {
-	root := debroot.Need(t, "redis-server", "redis-tools")
+	playRedis(t, debroot.Need(t, "redis-server", "redis-tools"))
+}
+
+// The same on an older C library than those that the library can be built on.
+func TestRedisOfOldRelease(t *testing.T) {
+	playRedis(t, debroot.NeedRelease(t, "bullseye", "redis-server", "redis-tools", "dash", "coreutils"))
+}
+
+func playRedis(t *testing.T, root *debroot.Root) {
 	requests := "20000"
 	if ds.Long() {
 		requests = "1000000"

@@ -4,6 +4,7 @@ import (
 	"debug/elf"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -52,5 +53,19 @@ func TestOtherNames(t *testing.T) {
 	}
 	if n == 0 {
 		t.Error("no function has another name")
+	}
+}
+
+// What it looks up itself is what the loader would find, also where another library is preloaded.
+func TestFindsWhatIsNext(t *testing.T) {
+	program := ds.Build(t, "next", []string{"-I", ds.Headers()}, "next.c", ds.Object(t))
+	other := ds.Build(t, "broken.so", []string{"-shared", "-fPIC"}, "broken.c")
+	for _, preload := range []string{"", other} {
+		cmd := exec.CommandContext(t.Context(), program)
+		cmd.Env = append(os.Environ(), "LD_PRELOAD="+preload)
+		text, err := cmd.CombinedOutput()
+		if err != nil || !regexp.MustCompile(`^[0-9]{2,3} functions\n$`).Match(text) {
+			t.Errorf("before %q: %v\n%s", preload, err, text)
+		}
 	}
 }

@@ -293,3 +293,27 @@ func TestSanitized(t *testing.T) {
 		})
 	}
 }
+
+// Programs of musl have the same lanes, by the same library.
+func TestMusl(t *testing.T) {
+	library, program := ds.Library(t), ds.BuildMusl(t, "stream", []string{"-I", ds.Headers()}, sources...)
+	var lane atomic.Uint64
+	t.Cleanup(func() { // once all seeds are through
+		if lane.Load() == 0 {
+			t.Error("no byte went by a lane")
+		}
+	})
+	forSeeds(t, 8, func(t *testing.T, seed uint64) {
+		for _, mode := range [][]string{nil, {"hand"}, {"kill", side(seed)}} {
+			often := fmt.Sprintf("EXN_DS_TEST_SWITCH=%d", []int{0, 5, 20}[seed%3])
+			text := string(run(t, program, ds.Preload(library, ds.Fabric(t), append(settings(seed), often)...), seed, mode...))
+			if _, counts, ok := strings.Cut(text, "; lane "); ok {
+				var n uint64
+				if _, err := fmt.Sscan(counts, &n); err != nil {
+					t.Error(err)
+				}
+				lane.Add(n)
+			}
+		}
+	})
+}
