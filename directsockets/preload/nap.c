@@ -29,11 +29,13 @@ struct nap {
 };
 
 static __thread struct nap *innermost __attribute__((tls_model("initial-exec")));
+__thread struct cancel *cancel_outermost __attribute__((tls_model("initial-exec")));
 
 void nap_give_up(void)
 {
 	struct nap *all = innermost;
 	innermost = NULL;
+	cancel_left();
 	zcopy_end(); // while what it is of is held
 	for (; all; all = all->outer)
 		all->hold(all->call, -1);

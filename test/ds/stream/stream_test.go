@@ -317,3 +317,12 @@ func TestMusl(t *testing.T) {
 		}
 	})
 }
+
+// Of a call that was left by longjmp nothing is done when its thread ends.
+func TestLeaver(t *testing.T) {
+	for name, program := range map[string]string{"glibc": ds.Build(t, "leaver", nil, "leaver.c"), "musl": ds.BuildMusl(t, "leaver", nil, "leaver.c")} {
+		if lanes, text, err := preloaded(t, []string{program}); err != nil || lanes != 2 {
+			t.Errorf("%s: %v, %d lanes\n%s", name, err, lanes, text)
+		}
+	}
+}
