@@ -58,18 +58,22 @@ func TestRunSetsTheEnvironment(t *testing.T) {
 	}
 }
 
-// gcc's address sanitizer ends a program into which another library was loaded before it.
+// gcc's address sanitizer ends a program into which another library was loaded before it. All sanitizers ask
+// the library for the C library's functions before they or it have begun.
 func TestRunSanitized(t *testing.T) {
 	dir := t.TempDir()
-	source, program := filepath.Join(dir, "x.c"), filepath.Join(dir, "x")
+	source := filepath.Join(dir, "x.c")
 	if err := os.WriteFile(source, []byte("int main(void) { return 42; }\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command("gcc", "-fsanitize=address", "-o", program, source).CombinedOutput(); err != nil {
-		t.Skipf("no gcc with an address sanitizer: %v %s", err, out)
-	}
-	if _, errs, cmd := started(t, nil, "--", program); cmd.ProcessState.ExitCode() != 42 {
-		t.Errorf("%v, said %q", cmd.ProcessState, errs)
+	for _, sanitizer := range []string{"address", "thread", "undefined"} {
+		program := filepath.Join(dir, sanitizer)
+		if out, err := exec.Command("gcc", "-fsanitize="+sanitizer, "-o", program, source).CombinedOutput(); err != nil {
+			t.Skipf("no gcc with the sanitizer %s: %v %s", sanitizer, err, out)
+		}
+		if _, errs, cmd := started(t, nil, "--", program); cmd.ProcessState.ExitCode() != 42 {
+			t.Errorf("%s: %v, said %q", sanitizer, cmd.ProcessState, errs)
+		}
 	}
 }
 

@@ -1,21 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Nothing is called here: a sanitizer's library has taken over dl_iterate_phdr and strcmp, and asks us for
+// the ones behind them before it is ready. The list of objects is read without the loader's lock, as they begin.
 #ifndef EXTDS_STATIC
 #include "real.h"
 
 #include "symbol.h"
 
 #include <link.h>
-#include <string.h>
 
 enum { BITS = 64, HIDDEN = 0x8000 }; // HIDDEN: a version for old programs only
 
-struct search {
-	const struct symbol *all;
-	int n;
-	uint32_t hash[SYMBOLS_MAX];
-	bool found[SYMBOLS_MAX];
-	bool here; // this object and those behind it
-};
+// What debuggers read: glibc's loader has the structure, musl's the address of one like it.
+#pragma weak _r_debug
+extern struct r_debug *_dl_debug_addr __attribute__((weak));
 
 // A table of hashes, and what belongs to it.
 struct table {
@@ -33,6 +31,13 @@ static uint32_t hash_of(const char *name)
 	return h;
 }
 
+static bool same(const char *a, const char *b)
+{
+	for (; *a && *a == *b; a++, b++)
+		;
+	return *a == *b;
+}
+
 static const ElfW(Sym) *find(const struct table *t, uint32_t h, const char *name)
 {
 	uint32_t buckets = t->head[0], first = t->head[1], words = t->head[2], shift = t->head[3];
@@ -44,7 +49,7 @@ static const ElfW(Sym) *find(const struct table *t, uint32_t h, const char *name
 	for (uint32_t s = bucket[h % buckets];; s++) {
 		uint32_t its = chain[s - first];
 		const ElfW(Sym) *symbol = &t->symbols[s];
-		if ((its | 1) == (h | 1) && symbol->st_shndx != SHN_UNDEF && strcmp(t->names + symbol->st_name, name) == 0 &&
+		if ((its | 1) == (h | 1) && symbol->st_shndx != SHN_UNDEF && same(t->names + symbol->st_name, name) &&
 		    !(t->versions && t->versions[s] & HIDDEN))
 			return symbol;
 		if (its & 1)
@@ -52,29 +57,13 @@ static const ElfW(Sym) *find(const struct table *t, uint32_t h, const char *name
 	}
 }
 
-static int search(struct dl_phdr_info *i, size_t size, void *p)
+// table_of is an object's, without a head if it has none.
+static struct table table_of(const struct link_map *m)
 {
-	struct search *f = p;
-	const ElfW(Dyn) *d = NULL;
-	ElfW(Addr) from = UINTPTR_MAX, me = (ElfW(Addr))search;
-	bool ours = false;
-	(void)size;
-	for (const ElfW(Phdr) *h = i->dlpi_phdr; h < i->dlpi_phdr + i->dlpi_phnum; h++) {
-		ElfW(Addr) at = i->dlpi_addr + h->p_vaddr;
-		if (h->p_type == PT_DYNAMIC)
-			d = (const ElfW(Dyn) *)at;
-		if (h->p_type == PT_LOAD && at < from)
-			from = at;
-		ours |= h->p_type == PT_LOAD && me >= at && me < at + h->p_memsz;
-	}
-	if (!f->here) {
-		f->here = ours; // those that come now
-		return 0;
-	}
 	struct table t = {0};
-	for (; d && d->d_tag != DT_NULL; d++) {
-		// Some loaders, and the kernel's object, leave the section as it is in the file.
-		const void *at = (const void *)(d->d_un.d_ptr < from ? i->dlpi_addr + d->d_un.d_ptr : d->d_un.d_ptr);
+	for (const ElfW(Dyn) *d = m->l_ld; d && d->d_tag != DT_NULL; d++) {
+		// musl, and the kernel's object, leave the section as it is in the file.
+		const void *at = (const void *)(d->d_un.d_ptr < m->l_addr ? m->l_addr + d->d_un.d_ptr : d->d_un.d_ptr);
 		if (d->d_tag == DT_GNU_HASH)
 			t.head = at;
 		else if (d->d_tag == DT_SYMTAB)
@@ -84,23 +73,31 @@ static int search(struct dl_phdr_info *i, size_t size, void *p)
 		else if (d->d_tag == DT_VERSYM)
 			t.versions = at;
 	}
-	if (!t.head || !t.symbols || !t.names || !t.head[0] || !t.head[2])
-		return 0;
-	for (int k = 0; k < f->n; k++) {
-		const ElfW(Sym) *s = f->found[k] ? NULL : find(&t, f->hash[k], f->all[k].name);
-		if (!s)
-			continue;
-		*f->all[k].to = (void *)(i->dlpi_addr + s->st_value);
-		f->found[k] = true;
-	}
-	return 0;
+	if (!t.symbols || !t.names || (t.head && (!t.head[0] || !t.head[2])))
+		t.head = NULL;
+	return t;
 }
 
 void symbol_find(const struct symbol *all, int n, bool behind)
 {
-	struct search f = {.all = all, .n = n, .here = !behind};
+	uint32_t hash[SYMBOLS_MAX];
+	uint64_t found[SYMBOLS_MAX / BITS];
+	for (int k = 0; k < SYMBOLS_MAX / BITS; k++)
+		found[k] = 0;
 	for (int k = 0; k < n; k++)
-		f.hash[k] = hash_of(all[k].name);
-	dl_iterate_phdr(search, &f);
+		hash[k] = hash_of(all[k].name);
+	bool here = !behind;
+	for (const struct link_map *m = (&_r_debug ? &_r_debug : _dl_debug_addr)->r_map; m; m = m->l_next) {
+		struct table t = table_of(m);
+		for (int k = 0; here && t.head && k < n; k++) {
+			uint64_t bit = UINT64_C(1) << k % BITS;
+			const ElfW(Sym) *s = found[k / BITS] & bit ? NULL : find(&t, hash[k], all[k].name);
+			if (!s)
+				continue;
+			*all[k].to = (void *)(m->l_addr + s->st_value);
+			found[k / BITS] |= bit;
+		}
+		here |= m->l_ld == _DYNAMIC; // ours
+	}
 }
 #endif

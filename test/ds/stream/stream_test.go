@@ -299,7 +299,7 @@ func TestMusl(t *testing.T) {
 	library, program := ds.Library(t), ds.BuildMusl(t, "stream", []string{"-I", ds.Headers()}, sources...)
 	var lane atomic.Uint64
 	t.Cleanup(func() { // once all seeds are through
-		if lane.Load() == 0 {
+		if lane.Load() == 0 && !ds.Late() {
 			t.Error("no byte went by a lane")
 		}
 	})
