@@ -147,8 +147,8 @@ func TestMuslHasWhatItNeeds(t *testing.T) {
 // In a root where there is nothing but musl, a program and the library, connections with one of glibc outside
 // have lanes both ways.
 func TestMuslAlone(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("only root may chroot")
+	if out, err := exec.Command("unshare", "--mount", "mount", "--bind", "/", "/").CombinedOutput(); err != nil {
+		t.Skipf("may not mount here: %v: %s", err, out)
 	}
 	sources, err := filepath.Glob(filepath.Join(ds.Headers(), "pump", "*.c"))
 	if err != nil || len(sources) == 0 {
@@ -182,7 +182,7 @@ func TestMuslAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := server.Start(); err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	var port string
 	if _, err := fmt.Fscanf(out, "ready %s\n", &port); err != nil {
