@@ -69,11 +69,9 @@ warnings = -Wall -Wextra $(if $(CI),-Werror)
 # library's of the same name. Fortified, which is some compilers' default, it would call what musl does not have.
 compile = $(CC) -std=c11 -D_GNU_SOURCE $(warnings) -Wframe-larger-than=2500 -fdata-sections -fPIC -fvisibility=hidden -pthread -U_FORTIFY_SOURCE $(CFLAGS)
 
-# Older C libraries have a part of what it needs in libraries that are empty today.
 bin/libextds.so: $(preload) $(wildcard directsockets/preload/*.h)
 	@mkdir -p $(@D)
-	$(compile) -shared -Wl,-z,now -Wl,-Bsymbolic-functions -Wl,--sort-section=alignment -o $@ $(preload) \
-		-Wl,--no-as-needed -l:libdl.so.2 -l:libpthread.so.0
+	$(compile) -shared -Wl,-z,now -Wl,-Bsymbolic-functions -Wl,--sort-section=alignment -o $@ $(preload) -ldl
 
 # The same for static programs, which are linked with -Wl,@bin/libextds.wrap: what the
 # shared one exports as read is __wrap_read here, and nothing else is seen. Calls of __read

@@ -108,7 +108,7 @@ static struct conn *adopted(int listener)
 static int accepted(int listener, int fd, bool nonblock)
 {
 	struct conn *l = fd >= 0 ? files_conn(listener) : NULL;
-	if (fd >= 0 && !l)
+	if (fd >= 0 && !l && !config.off)
 		l = adopted(listener);
 	if (l) {
 		int saved = errno;

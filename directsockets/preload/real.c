@@ -30,10 +30,10 @@ void real_mutex(pthread_mutex_t *m)
 
 #ifdef EXTDS_STATIC
 void real_atfork(void (*before)(void), void (*after)(void)) { pthread_atfork(before, after, NULL); }
+bool real_complete(void) { return true; }
 bool real_has(const void *address, const char *name) { return (void)address, (void)name, false; }
 bool real_behind(const void *caller, const char *name) { return real_has(caller, name); }
 #else
-#pragma weak dladdr1
 #pragma weak gnu_get_libc_version
 int __register_atfork(void (*)(void), void (*)(void), void (*)(void), void *) __attribute__((weak)); // glibc's pthread_atfork is in each library
 extern void *__dso_handle __attribute__((visibility("hidden")));
@@ -56,6 +56,8 @@ void real_atfork(void (*before)(void), void (*after)(void))
 	else if ((atfork = (__typeof__(atfork))real_dlsym(RTLD_NEXT, "pthread_atfork")))
 		atfork(before, after, NULL);
 }
+
+bool real_complete(void) { return pthread_once && dladdr; } // each is in one of the two
 
 void real_loader(void)
 {

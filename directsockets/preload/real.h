@@ -39,12 +39,14 @@
 #include <time.h>
 #include <unistd.h>
 
-// Functions that were not in libc.so.6 before 2.34 have the versions here that they had before.
+// Functions that were not in libc.so.6 before 2.34 have the versions here that they had before, and may
+// be missing: who does not load libpthread and libdl there has none, and no lanes (real_complete).
 #ifndef EXTDS_STATIC
+#define WEAK(text) _Pragma(#text)
 #if defined __x86_64__
-#define VERSION(name, version) __asm__(".symver " #name ", " #name "@GLIBC_" version);
+#define VERSION(name, version) WEAK(weak name) __asm__(".symver " #name ", " #name "@GLIBC_" version);
 #elif defined __aarch64__
-#define VERSION(name, version) __asm__(".symver " #name ", " #name "@GLIBC_2.17");
+#define VERSION(name, version) WEAK(weak name) __asm__(".symver " #name ", " #name "@GLIBC_2.17");
 #endif
 VERSION(dladdr, "2.2.5")
 VERSION(dladdr1, "2.3.3")
@@ -64,6 +66,7 @@ VERSION(pthread_mutex_trylock, "2.2.5")
 VERSION(pthread_once, "2.2.5")
 VERSION(pthread_setspecific, "2.2.5")
 #undef VERSION
+#undef WEAK
 #endif
 
 #define REAL_FUNCTIONS(F) \
@@ -173,6 +176,8 @@ static inline int real_fstatat(int dir, const char *path, struct stat *s, int fl
 {
 	return (int)real.syscall(SYS_newfstatat, dir, path, s, flags);
 }
+
+bool real_complete(void);
 
 // real_mutex makes a mutex that refuses who has it already. real_atfork is pthread_atfork.
 void real_mutex(pthread_mutex_t *m);

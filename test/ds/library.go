@@ -41,8 +41,7 @@ func Library(t testing.TB) string {
 		return path
 	}
 	// As its own Makefile does; Build's flags for the tests' programs come first.
-	return Build(t, "libextds.so", []string{"-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-Wl,-Bsymbolic-functions",
-		"-Wl,--no-as-needed", "-l:libdl.so.2", "-l:libpthread.so.0"}, Sources(t)...)
+	return Build(t, "libextds.so", []string{"-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-Wl,-Bsymbolic-functions"}, Sources(t)...)
 }
 
 // Delayed gives a library the functions of which are late at random (delays.c), so that
