@@ -91,7 +91,9 @@ func BuildMusl(t testing.TB, name string, flags []string, sources ...string) str
 		strings.TrimSpace(string(out)), linker)
 	file := filepath.Join(cache(t), "musl.specs")
 	lock := building(t, file+".lock")
-	err = os.WriteFile(file, []byte(specs), 0o644)
+	if old, missing := os.ReadFile(file); missing != nil || string(old) != specs { // else others may be reading it
+		err = os.WriteFile(file, []byte(specs), 0o644)
+	}
 	lock.Close()
 	if err != nil {
 		t.Fatal(err)
