@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -126,6 +127,51 @@ func TestStops(t *testing.T) {
 		if _, err := Run(ctx, c); !errors.Is(err, why) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// A ring that comes late, for a message that was seen without it, wakes who sleeps for the
+// next one, which rings again.
+func TestLateRing(t *testing.T) {
+	var over atomic.Bool
+	sides, err := makeSides(&Config{Size: 64, Rounds: 1, Asleep: true}, &over)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sides[0].close()
+	defer sides[1].close()
+	slept := make(chan struct{})
+	go func() {
+		defer close(slept)
+		sides[1].sleep()
+	}()
+	asleep := func() bool { // and has heard each ring so far
+		bell := []unix.PollFd{{Fd: int32(sides[1].bell), Events: unix.POLLIN}}
+		n, err := unix.Poll(bell, 0)
+		return err == nil && n == 0 && sides[0].peer.Asleep(waiter) != 0
+	}
+	for late := range 3 {
+		for !asleep() {
+			time.Sleep(time.Millisecond)
+		}
+		sides[0].ring(nothing, &sides[0].theirs.RxWaiters)
+		if sides[0].rung == 0 {
+			t.Fatalf("late ring %d: nobody slept", late)
+		}
+	}
+	for !asleep() {
+		time.Sleep(time.Millisecond)
+	}
+	if err := sides[0].send(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-slept:
+	case <-time.After(time.Minute):
+		t.Error("who sleeps is not woken by a message after a late ring")
+		over.Store(true)
+		sides[1].wake()
+		<-slept
 	}
 }
 

@@ -174,11 +174,15 @@ func (s *side) receive() error {
 	return nil
 }
 
-// sleep sleeps until something is posted.
+// sleep sleeps until something is posted. It arms for each look anew: a ring may be that of a
+// message which was seen without it, late, and nobody rings twice for one epoch.
 func (s *side) sleep() {
 	s.mine.RxWaiters.Store(1 << waiter)
-	s.own.Arm(waiter)
-	for !s.r.Posted() && !s.over.Load() {
+	for {
+		s.own.Arm(waiter)
+		if s.r.Posted() || s.over.Load() {
+			break
+		}
 		var count [8]byte
 		unix.Read(s.bell, count[:]) // if it is interrupted, we look again
 	}
