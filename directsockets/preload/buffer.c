@@ -186,10 +186,8 @@ EXPORT void exn_ds_buffer_free(void *p)
 	leave(&was);
 	if (b && !b->ch)
 		munmap(b->at, b->size);
-	if (unmap) {
-		munmap(b->base, b->mapped);
-		budget_unmap(b->mapped);
-	}
+	if (unmap)
+		channel_unmap(b->base, b->mapped);
 	free(b);
 	errno = saved;
 }

@@ -88,6 +88,40 @@ static bool hold(struct channel *ch)
 	return true;
 }
 
+// Heads of memory of ours that a thread may be about to write to; see channel_unmap.
+static uint8_t *_Atomic heads[32];
+
+// unmap_heads unmaps those of which that is over.
+static void unmap_heads(void)
+{
+	for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
+		uint8_t *head = heads[i] ? atomic_exchange(&heads[i], NULL) : NULL;
+		if (!head)
+			continue;
+		if (doorbell_untouched()) // asked with this one in hand: its channel had ended before
+			munmap(head, LANE_HEAD);
+		else
+			heads[i] = head; // if another one came here meanwhile, that stays mapped for ever
+	}
+}
+
+void channel_unmap(uint8_t *base, uint64_t size)
+{
+	unmap_heads();
+	budget_unmap(size);
+	if (doorbell_untouched()) {
+		munmap(base, size);
+		return;
+	}
+	if (mmap(base, LANE_HEAD, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
+		return; // all of it stays
+	munmap(base + LANE_HEAD, size - LANE_HEAD);
+	uint8_t *none = NULL;
+	for (size_t i = 0; i < sizeof heads / sizeof *heads; i++, none = NULL)
+		if (atomic_compare_exchange_strong(&heads[i], &none, base))
+			return;
+}
+
 static void let_go(struct held *h)
 {
 	for (int w = 0; w < LANE_WAITERS; w++) {
@@ -96,12 +130,12 @@ static void let_go(struct held *h)
 	}
 	files_close(h->ctl);
 	files_close(h->process);
-	struct lane_memory *m[2] = {&h->own, &h->peer};
-	for (int i = 0; i < 2; i++)
-		if (m[i]->base && (i == 1 || !buffer_keep(m[i]->base))) {
-			munmap(m[i]->base, m[i]->size);
-			budget_unmap(m[i]->size);
-		}
+	if (h->own.base && !buffer_keep(h->own.base))
+		channel_unmap(h->own.base, h->own.size);
+	if (h->peer.base) {
+		munmap(h->peer.base, h->peer.size);
+		budget_unmap(h->peer.size);
+	}
 	h->ch = NULL;
 }
 
@@ -109,7 +143,7 @@ void channel_free(struct channel *ch)
 {
 	struct held *h = held_of(ch);
 	pool_end(&ch->pool);
-	ch->serial = 0; // what perches have of it is void
+	ch->serial = 0; // what perches have of it is void, before it is unmapped
 	if (h)
 		let_go(h);
 	atomic_store(&ch->live, 0);

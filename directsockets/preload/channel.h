@@ -97,6 +97,10 @@ void channel_kill_all(enum reason why); // those of this process
 // connection has a lane on.
 void channel_free(struct channel *ch);
 
+// channel_unmap unmaps a memory file of ours that no channel needs any more, and its head with it
+// unless a thread may be about to arm a doorbell there; then that is ordinary memory for a while.
+void channel_unmap(uint8_t *base, uint64_t size);
+
 // channel_spare lets go, in a child that was just forked, of channels that none of
 // its connections uses.
 void channel_spare(void);

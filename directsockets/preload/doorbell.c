@@ -54,6 +54,20 @@
 //
 // A producer rings once per odd epoch, and remembers that after it has rung: one
 // that dies in between has another ring again.
+//
+// Who sleeps has mostly a connection on the channel, which keeps its memory. An epoll set arms all
+// channels that it had a member on, and then another thread may end the last connection:
+//
+//	toucher                                 who ends the channel (channel.c)
+//	  count itself; fence                     serial := 0; fence
+//	  the serial is that of the line?         nobody counted: unmap
+//	    epoch of the line's memory              else leave the head until that is so
+//	  count itself out                           (release)
+//
+// Either the toucher finds another serial, or who ends the channel finds it counted (model "hazard"):
+// all four accesses are sequentially consistent, the fences with them.
+// A place that is taken anew has another serial and other memory, so the epoch that is
+// written is that of the old one. The count has stripes for threads not to share a line for it.
 #include "real.h"
 
 #include "doorbell.h"
@@ -66,6 +80,7 @@
 #include "channel.h"
 #include "config.h"
 #include "files.h"
+#include "single.h"
 
 int doorbell_make(void) { return files_keep(eventfd(1, EFD_NONBLOCK | EFD_CLOEXEC)); }
 
@@ -105,12 +120,30 @@ int doorbell_claim(struct channel *ch)
 	}
 }
 
-void doorbell_release(struct channel *ch, int w)
+enum { STRIPES = 16, PAGE = 4096 };
+static struct {
+	_Atomic uint32_t touchers;
+	uint8_t pad[60];
+} stripes[STRIPES] __attribute__((aligned(64)));
+
+_Atomic uint32_t *doorbell_touch(const void *who)
 {
-	if (atomic_load(&ch->live) == 1)
-		doorbell_disarm(ch, w);
-	atomic_fetch_sub(&ch->users[w], 1);
+	_Atomic uint32_t *stripe = &stripes[(uintptr_t)who / PAGE % STRIPES].touchers;
+	single_inc(stripe, single_thread());
+	return stripe;
 }
+
+void doorbell_touched(_Atomic uint32_t *stripe) { single_dec(stripe, single_thread()); }
+
+bool doorbell_untouched(void)
+{
+	for (int i = 0; i < STRIPES; i++)
+		if (atomic_load(&stripes[i].touchers))
+			return false;
+	return true;
+}
+
+void doorbell_child(void) { memset(stripes, 0, sizeof stripes); }
 
 void doorbell_watch(_Atomic uint64_t *mask, int w)
 {
@@ -131,22 +164,29 @@ void doorbell_unwatch(struct channel *ch, _Atomic uint64_t *mask, int w)
 	}
 }
 
-void doorbell_arm(struct channel *ch, int w)
+void doorbell_arm(struct lane_head *own, int w)
 {
-	_Atomic uint64_t *e = &lane_head(&ch->own)->waiter[w].epoch;
+	_Atomic uint64_t *e = &own->waiter[w].epoch;
 	uint64_t v = atomic_load_explicit(e, memory_order_relaxed);
 	while (!atomic_compare_exchange_weak(e, &v, (v + 1) | 1))
 		;
 	atomic_thread_fence(memory_order_seq_cst);
 }
 
-void doorbell_disarm(struct channel *ch, int w)
+void doorbell_disarm(struct channel *ch, struct lane_head *own, int w)
 {
-	_Atomic uint64_t *e = &lane_head(&ch->own)->waiter[w].epoch;
+	_Atomic uint64_t *e = &own->waiter[w].epoch;
 	uint64_t v = atomic_load_explicit(e, memory_order_relaxed);
 	// Who comes to share it after this question makes the epoch another one.
 	if (v & 1 && atomic_load(&ch->users[w]) == 1)
 		atomic_compare_exchange_strong(e, &v, v + 1);
+}
+
+void doorbell_release(struct channel *ch, struct lane_head *own, int w)
+{
+	if (atomic_load(&ch->live) == 1)
+		doorbell_disarm(ch, own, w);
+	atomic_fetch_sub(&ch->users[w], 1);
 }
 
 // mark tells a waiter of the peer which lane it is that has something new: once for

@@ -19,7 +19,15 @@ bool doorbell_legal(int fd);
 // doorbell_claim gives a waiter of the channel, one that nobody else uses while
 // there are such, else one to be shared. It cannot fail.
 int doorbell_claim(struct channel *ch);
-void doorbell_release(struct channel *ch, int w);
+
+// doorbell_touch begins to arm and disarm waiters of channels that may end meanwhile; who says
+// which stripe to count in. The caller then asks for the serial number of each, and touches the
+// memory of no other. doorbell_touched ends that.
+_Atomic uint32_t *doorbell_touch(const void *who);
+void doorbell_touched(_Atomic uint32_t *stripe);
+// doorbell_untouched: nobody is at it who may have found a number that is not there any more.
+bool doorbell_untouched(void);
+void doorbell_child(void); // in a forked child, where nobody is
 
 // doorbell_watch asks the peer to ring waiter w; mask is a word of our control
 // block. doorbell_unwatch ends that, unless others use the waiter.
@@ -28,9 +36,11 @@ void doorbell_unwatch(struct channel *ch, _Atomic uint64_t *mask, int w);
 
 // doorbell_arm says that a user of waiter w is about to sleep. The caller must
 // look again after it and before it sleeps. Who armed before may be rung anew.
-void doorbell_arm(struct channel *ch, int w);
+void doorbell_arm(struct lane_head *own, int w);
 // doorbell_disarm: this user is awake. Others may go on sleeping.
-void doorbell_disarm(struct channel *ch, int w);
+void doorbell_disarm(struct channel *ch, struct lane_head *own, int w);
+// doorbell_release: it has the waiter no more.
+void doorbell_release(struct channel *ch, struct lane_head *own, int w);
 
 // doorbell_ring is called after something was posted, or credit given, on the lane of
 // c: it makes the mark that mask, a word of the peer's, asks for, and wakes the waiters

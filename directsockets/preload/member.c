@@ -197,21 +197,30 @@ static void want_room(struct epset *e, struct member *m)
 	doorbell_watch(&m->c->own->tx_waiters, e->perch->line[line].w);
 }
 
+// arm_lines arms or disarms for all channels of a set. Of some it has no member any more.
+static void arm_lines(struct perch *p, bool any)
+{
+	_Atomic uint32_t *stripe = doorbell_touch(p);
+	for (int i = 0; i < p->lines; i++) {
+		struct line *l = &p->line[i];
+		if (!l->ch || l->ch->serial != l->serial)
+			continue;
+		if (any)
+			doorbell_arm(l->own, l->w);
+		else
+			doorbell_disarm(l->ch, l->own, l->w);
+	}
+	doorbell_touched(stripe);
+}
+
 void epset_arm_by(struct epset *e, int n)
 {
 	if (n > 0)
 		epset_flush(e);
 	bool any = (e->sleepers += n) > 0;
 	e->patience = ~0ull;
-	for (int i = 0; e->perch && i < e->perch->lines; i++) {
-		struct line *l = &e->perch->line[i];
-		if (!l->ch || l->ch->serial != l->serial)
-			continue;
-		if (any)
-			doorbell_arm(l->ch, l->w);
-		else
-			doorbell_disarm(l->ch, l->w);
-	}
+	if (e->perch)
+		arm_lines(e->perch, any);
 	for (int i = 0; i < e->nhot; i++) { // who waits for room is hot
 		struct member *m = e->hot[i];
 		if (m->set) {
@@ -301,7 +310,7 @@ static void join_lane(struct epset *e, struct member *m)
 		return;
 	doorbell_watch(&c->own->rx_waiters, e->perch->line[line].w);
 	if (e->sleepers > 0) {
-		doorbell_arm(c->channel, e->perch->line[line].w);
+		doorbell_arm(e->perch->line[line].own, e->perch->line[line].w);
 		epset_wake(e);
 	}
 }

@@ -74,7 +74,7 @@ struct perch *perch_new(void)
 static void forget(struct line *l)
 {
 	if (l->ch && l->ch->serial == l->serial)
-		doorbell_release(l->ch, l->w);
+		doorbell_release(l->ch, l->own, l->w);
 	l->ch = NULL;
 }
 
@@ -86,8 +86,10 @@ void perch_free(struct perch *p)
 	if (p->next)
 		p->next->at = p->at;
 	pthread_mutex_unlock(&perches_lock);
+	_Atomic uint32_t *stripe = doorbell_touch(p);
 	for (int i = 0; i < p->lines; i++)
 		forget(&p->line[i]);
+	doorbell_touched(stripe);
 	files_close(p->epfd);
 	munmap(p, sizeof *p);
 }
@@ -143,14 +145,14 @@ int perch_line(struct perch *p, struct channel *ch)
 	int saved = errno, w = doorbell_claim(ch);
 	if (!perch_watch(p, PERCH_BELL, ch->ring_own[w], ch->ring_own[w], EPOLLIN | EPOLLET) ||
 	    !perch_watch(p, PERCH_HANGUP, ch->ctl, ch->ctl, EPOLLRDHUP | EPOLLET)) {
-		doorbell_release(ch, w);
+		doorbell_release(ch, lane_head(&ch->own), w);
 		errno = saved;
 		return -1;
 	}
 	errno = saved;
 	if (room < 0)
 		room = p->lines++;
-	p->line[room] = (struct line){.ch = ch, .serial = ch->serial, .w = w};
+	p->line[room] = (struct line){.ch = ch, .own = lane_head(&ch->own), .serial = ch->serial, .w = w};
 	return room;
 }
 
@@ -158,17 +160,17 @@ void perch_arm(struct perch *p, int line)
 {
 	struct line *l = &p->line[line];
 	l->armed++;
-	doorbell_arm(l->ch, l->w);
+	doorbell_arm(l->own, l->w);
 }
 
 void perch_disarm(struct perch *p, int line)
 {
 	struct line *l = &p->line[line];
 	if (--l->armed == 0) {
-		doorbell_disarm(l->ch, l->w);
+		doorbell_disarm(l->ch, l->own, l->w);
 		return;
 	}
-	doorbell_arm(l->ch, l->w);
+	doorbell_arm(l->own, l->w);
 	doorbell_wake(l->ch, l->w);
 }
 
@@ -260,6 +262,7 @@ void perch_forked(void) { pthread_mutex_unlock(&perches_lock); }
 void perch_child(void)
 {
 	perch_begin();
+	doorbell_child();
 	mine = NULL;
 	while (perches) {
 		struct perch *p = perches;

@@ -13,7 +13,8 @@
 
 struct line { // to one channel
 	struct channel *ch;
-	uint32_t serial; // of the channel when this was made
+	struct lane_head *own; // its memory of ours
+	uint32_t serial;       // of the channel when this was made
 	int w;           // our waiter there
 	uint32_t mark; // for walks over descriptors
 	int armed; // sleeps under way: a signal handler may sleep inside one

@@ -58,9 +58,15 @@ func Tardy(t testing.TB) string {
 	return instrumented(t, "libextds-tardy.so", "tardy.c")
 }
 
-func instrumented(t testing.TB, name, by string) string {
+// TardyArms gives a library in which all threads but the first arm doorbells late (tardy.c).
+func TardyArms(t testing.TB) string {
 	t.Helper()
-	return Build(t, name, []string{"-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-Wl,-Bsymbolic-functions", "-finstrument-functions"}, append([]string{by}, Sources(t)...)...)
+	return instrumented(t, "libextds-tardyarms.so", "tardy.c", "-DARMS")
+}
+
+func instrumented(t testing.TB, name, by string, flags ...string) string {
+	t.Helper()
+	return Build(t, name, append(flags, "-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-Wl,-Bsymbolic-functions", "-finstrument-functions"), append([]string{by}, Sources(t)...)...)
 }
 
 // Fabric makes a fabric directory for one test.

@@ -48,10 +48,15 @@ func run(t *testing.T, program string, env []string, seed uint64, mode ...string
 // preloaded runs another program with the library, and says how many ends of connections got lanes, and what was said.
 func preloaded(t *testing.T, program []string, settings ...string) (lanes int, text string, err error) {
 	t.Helper()
+	return preloadedWith(t, ds.Library(t), program, settings...)
+}
+
+func preloadedWith(t *testing.T, library string, program []string, settings ...string) (lanes int, text string, err error) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program[0], program[1:]...)
-	cmd.Env = append(os.Environ(), ds.Preload(ds.Library(t), ds.Fabric(t), append([]string{"EXN_DS_VERBOSE=1"}, settings...)...)...)
+	cmd.Env = append(os.Environ(), ds.Preload(library, ds.Fabric(t), append([]string{"EXN_DS_VERBOSE=1"}, settings...)...)...)
 	said, err := cmd.CombinedOutput()
 	return strings.Count(string(said), " has lane "), string(said), err
 }
@@ -324,5 +329,14 @@ func TestLeaver(t *testing.T) {
 		if lanes, text, err := preloaded(t, []string{program}); err != nil || lanes != 2 {
 			t.Errorf("%s: %v, %d lanes\n%s", name, err, lanes, text)
 		}
+	}
+}
+
+// Who is about to arm the doorbell of a channel for an epoll set finds memory there, even if another thread
+// closes the last connection of that channel meanwhile.
+func TestEnded(t *testing.T) {
+	lanes, text, err := preloadedWith(t, ds.TardyArms(t), []string{ds.Build(t, "ended", nil, "ended.c")})
+	if err != nil || lanes < 2*30 {
+		t.Errorf("%v, %d lanes\n%s", err, lanes, text)
 	}
 }
