@@ -497,12 +497,15 @@ static uint32_t set_due(struct member *m, bool take)
 		fresh |= now != m->seen;
 		epset_unlock(e);
 	}
+	bool due = ready && (fresh || !(m->events & EPOLLET));
 	if (take) {
 		m->edge = false;
-		m->seen = now;
 		m->kernel = kernel && !(m->events & EPOLLET);
+		// Else the stamp may have what came behind the peek, or whose mark is still to come.
+		if (due)
+			m->seen = now;
 	}
-	return ready && (fresh || !(m->events & EPOLLET)) ? EPOLLIN & m->events : 0;
+	return due ? EPOLLIN & m->events : 0;
 }
 
 uint32_t member_tcp_here(const struct member *m)

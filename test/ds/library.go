@@ -61,7 +61,14 @@ func Tardy(t testing.TB) string {
 // TardyArms gives a library in which all threads but the first arm doorbells late (tardy.c).
 func TardyArms(t testing.TB) string {
 	t.Helper()
-	return instrumented(t, "libextds-tardyarms.so", "tardy.c", "-DARMS")
+	return instrumented(t, "libextds-tardyarms.so", "tardy.c", "-DTARDY_ARMS")
+}
+
+// TardyLooks gives a library in which all threads but the first come late out of a look into a set
+// in a set (tardy.c).
+func TardyLooks(t testing.TB) string {
+	t.Helper()
+	return instrumented(t, "libextds-tardylooks.so", "tardy.c", "-DTARDY_LOOKS")
 }
 
 func instrumented(t testing.TB, name, by string, flags ...string) string {

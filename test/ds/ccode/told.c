@@ -70,6 +70,25 @@ static void nested_in(char how, uint32_t in, uint32_t out)
 	peer_end(&p);
 }
 
+// Bytes come while the sleeper is about to sleep.
+static void nested_soon(char how, uint32_t in, uint32_t out)
+{
+	struct peer p;
+	int fd = pair(&p), inner, set = nest(fd, in, out, 2, &inner);
+	soon = true;
+	struct sleeper *s = NULL;
+	for (int i = 0; i < 50 && (!s || s->back); i++) {
+		drain(fd);
+		clear(set);
+		clear(inner);
+		s = begin(how, set, EPOLLIN, 0);
+		peer_do(&p, 'w', 10);
+		told(s);
+	}
+	say_told("bytes", s);
+	peer_end(&p);
+}
+
 // An inner member is asked for anew while somebody sleeps on the outer set.
 static void nested_mod(char how, uint32_t in, uint32_t out, bool fresh)
 {
@@ -438,7 +457,7 @@ static bool ours(char how, const char *name)
 		return true;
 	}
 	if (waitpid(pid, &status, 0) != pid || status != 0)
-		say(" died: %x\n", (unsigned)status);
+		say("%c %s: died: %x\n", how, name, (unsigned)status);
 	return false;
 }
 
@@ -471,6 +490,8 @@ int main(int argc, char **argv)
 		DO(nested_in(how, EPOLLIN, EPOLLIN));
 		DO(nested_in(how, EPOLLIN | EPOLLET, EPOLLIN));
 		DO(nested_in(how, EPOLLIN | EPOLLET, EPOLLIN | EPOLLET));
+		DO(nested_soon(how, EPOLLIN | EPOLLET, EPOLLIN));
+		DO(nested_soon(how, EPOLLIN | EPOLLET, EPOLLIN | EPOLLET));
 		DO(nested_mod(how, EPOLLIN | EPOLLET, EPOLLIN, false));
 		DO(nested_mod(how, EPOLLIN | EPOLLET, EPOLLIN | EPOLLET, false));
 		DO(nested_mod(how, EPOLLIN | EPOLLET, EPOLLIN | EPOLLET, true));

@@ -22,6 +22,7 @@ func TestToldOfWhatOthersDo(t *testing.T) {
 		"spinning": {ds.Library(t), nil},
 		"small":    {ds.Library(t), small},
 		"delayed":  {ds.Delayed(t), small},
+		"tardy":    {ds.TardyLooks(t), small},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -35,10 +36,20 @@ func TestToldOfWhatOthersDo(t *testing.T) {
 			if n := strings.Count(log.String(), " has lane "); err != nil || n < strings.Count(said.String(), "\n") {
 				t.Errorf("%v, %d ends on lanes\n%s\n%s", err, n, said.String(), log.String())
 			}
+			lines, byTCP := 0, 0
 			for line := range strings.Lines(said.String()) {
+				lines++
+				if strings.Contains(line, "by TCP") { // filled before the lane was there
+					byTCP++
+					t.Log(line)
+					continue
+				}
 				if strings.Contains(line, "NOT TOLD") || strings.Contains(line, "BUSY") || strings.Contains(line, "died") {
 					t.Error(line)
 				}
+			}
+			if byTCP > lines/10 {
+				t.Errorf("%d of %d scenes filled TCP instead of a lane", byTCP, lines)
 			}
 		})
 	}
