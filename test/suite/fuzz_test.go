@@ -78,7 +78,7 @@ func TestSchedule(t *testing.T) {
 		14 * time.Minute: {seeds: 9 * time.Minute, fuzz: 12 * time.Minute, limit: 14 * time.Minute},
 		4 * time.Minute:  {seeds: -time.Minute, fuzz: 2 * time.Minute, limit: 4 * time.Minute},
 	} {
-		want.pkg, want.rest = short.pkg, short.rest
+		want.pkg, want.most, want.rest = short.pkg, short.most, short.rest
 		if got := short.within(left); got != want {
 			t.Errorf("with %v left %+v, want %+v", left, got, want)
 		}

@@ -52,12 +52,13 @@ type schedule struct {
 	fuzz  time.Duration // no fuzz target begins
 	limit time.Duration // all is stopped
 	pkg   time.Duration // a package is stopped, if it took so long itself: earlier, so that a test that hangs shows where
+	most  time.Duration // the same for those of many seeds and programs, which use what time there is
 	rest  time.Duration // what comes after seeds takes
 }
 
 var (
-	short = schedule{seeds: 10 * time.Minute, fuzz: 14 * time.Minute, limit: 25 * time.Minute, pkg: 10 * time.Minute, rest: 5 * time.Minute}
-	long  = schedule{seeds: 35 * time.Minute, fuzz: 42 * time.Minute, limit: 45 * time.Minute, pkg: 20 * time.Minute, rest: 10 * time.Minute}
+	short = schedule{seeds: 10 * time.Minute, fuzz: 14 * time.Minute, limit: 25 * time.Minute, pkg: 10 * time.Minute, most: 10 * time.Minute, rest: 5 * time.Minute}
+	long  = schedule{seeds: 35 * time.Minute, fuzz: 42 * time.Minute, limit: 45 * time.Minute, pkg: 20 * time.Minute, most: 35 * time.Minute, rest: 10 * time.Minute}
 )
 
 // fuzzEnd is how long a target takes that began last.
@@ -103,7 +104,7 @@ func main() {
 	begun := time.Now()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	ctx, cancel := context.WithTimeoutCause(ctx, times.limit, errTooLong)
-	run := &suite{report: newReport(os.Stdout), long: *isLong, mark: newMark(), until: begun.Add(times.seeds), fuzzUntil: begun.Add(times.fuzz)}
+	run := &suite{report: newReport(os.Stdout), long: *isLong, mark: newMark(), times: times, until: begun.Add(times.seeds), fuzzUntil: begun.Add(times.fuzz)}
 	run.all(ctx, *lintOnly)
 	cancel()
 	stop()
@@ -118,6 +119,7 @@ type suite struct {
 	long  bool
 	mark  string // NAME=VALUE in the environment of its processes
 	again int    // how many tests were run a second time
+	times schedule
 
 	until     time.Time // when tests are to leave out the rest; zero: never
 	fuzzUntil time.Time // when no fuzz target begins any more
@@ -158,7 +160,7 @@ func (s *suite) lint(ctx context.Context) {
 
 // tests runs all that other steps do not.
 func (s *suite) tests(ctx context.Context) {
-	s.race(ctx, "tests with the race detector", func(p string) bool {
+	s.race(ctx, "tests with the race detector", s.times.pkg, func(p string) bool {
 		return !strings.Contains(p, elasticPackages) && !strings.Contains(p, modelPackages)
 	})
 }
@@ -168,10 +170,10 @@ func (s *suite) tests(ctx context.Context) {
 const elasticPackages = "/test/ds"
 
 func (s *suite) elastic(ctx context.Context) {
-	s.race(ctx, "seeds and programs, with the race detector", func(p string) bool { return strings.Contains(p, elasticPackages) })
+	s.race(ctx, "seeds and programs, with the race detector", s.times.most, func(p string) bool { return strings.Contains(p, elasticPackages) })
 }
 
-func (s *suite) race(ctx context.Context, name string, which func(pkg string) bool) {
+func (s *suite) race(ctx context.Context, name string, pkg time.Duration, which func(pkg string) bool) {
 	list := s.command(ctx, "go", "list", "-e", "./...")
 	list.Stderr = os.Stderr
 	packages, err := list.Output()
@@ -180,14 +182,14 @@ func (s *suite) race(ctx context.Context, name string, which func(pkg string) bo
 		return
 	}
 	raced := slices.DeleteFunc(strings.Fields(string(packages)), func(p string) bool { return !which(p) })
-	s.goTest(ctx, name, append(s.testFlags(), "-race"), raced...)
+	s.goTest(ctx, name, append(s.testFlags(pkg), "-race"), raced...)
 }
 
 // modelPackages is in the paths of those that explore models.
 const modelPackages = "/test/memmodel"
 
 func (s *suite) models(ctx context.Context) {
-	s.goTest(ctx, "models, without the race detector", s.testFlags(), "."+modelPackages+"/...")
+	s.goTest(ctx, "models, without the race detector", s.testFlags(s.times.pkg), "."+modelPackages+"/...")
 }
 
 // allocations runs only the packages concerned, so that the others are not
@@ -198,7 +200,7 @@ func (s *suite) allocations(ctx context.Context) {
 		s.fail("finding tests of allocations", err.Error())
 	}
 	if len(found) > 0 {
-		s.goTest(ctx, "allocations, without the race detector", append(s.testFlags(), "-run=Alloc"), directories(found)...)
+		s.goTest(ctx, "allocations, without the race detector", append(s.testFlags(s.times.pkg), "-run=Alloc"), directories(found)...)
 	}
 }
 
@@ -212,10 +214,10 @@ func (s *suite) benchmarks(ctx context.Context) {
 	}
 }
 
-// testFlags are those of every go test.
-func (s *suite) testFlags() []string {
+// testFlags are those of every go test, the packages of which are stopped after so long.
+func (s *suite) testFlags(pkg time.Duration) []string {
 	if !s.long {
-		return []string{"-short", "-timeout=" + short.pkg.String()}
+		return []string{"-short", "-timeout=" + pkg.String()}
 	}
 	artifacts, err := filepath.Abs("bin/artifacts")
 	if err == nil {
@@ -224,5 +226,5 @@ func (s *suite) testFlags() []string {
 	if err != nil {
 		s.fail("making a directory for artifacts", err.Error())
 	}
-	return []string{"-count=1", "-shuffle=on", "-timeout=" + long.pkg.String(), "-artifacts", "-outputdir=" + artifacts}
+	return []string{"-count=1", "-shuffle=on", "-timeout=" + pkg.String(), "-artifacts", "-outputdir=" + artifacts}
 }
