@@ -52,28 +52,16 @@ func Delayed(t testing.TB) string {
 	return instrumented(t, "libextds-delayed.so", "delays.c")
 }
 
-// Tardy gives a library in which the first thread takes connections back to TCP late (tardy.c).
+// Tardy gives a library in which the first thread takes connections back to TCP late, or other threads
+// do other things, as TARDY in the environment says (tardy.c).
 func Tardy(t testing.TB) string {
 	t.Helper()
 	return instrumented(t, "libextds-tardy.so", "tardy.c")
 }
 
-// TardyArms gives a library in which all threads but the first arm doorbells late (tardy.c).
-func TardyArms(t testing.TB) string {
+func instrumented(t testing.TB, name, by string) string {
 	t.Helper()
-	return instrumented(t, "libextds-tardyarms.so", "tardy.c", "-DTARDY_ARMS")
-}
-
-// TardyLooks gives a library in which all threads but the first come late out of a look into a set
-// in a set (tardy.c).
-func TardyLooks(t testing.TB) string {
-	t.Helper()
-	return instrumented(t, "libextds-tardylooks.so", "tardy.c", "-DTARDY_LOOKS")
-}
-
-func instrumented(t testing.TB, name, by string, flags ...string) string {
-	t.Helper()
-	return Build(t, name, append(flags, "-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-Wl,-Bsymbolic-functions", "-finstrument-functions"), append([]string{by}, Sources(t)...)...)
+	return Build(t, name, []string{"-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-Wl,-Bsymbolic-functions", "-finstrument-functions"}, append([]string{by}, Sources(t)...)...)
 }
 
 // Fabric makes a fabric directory for one test.

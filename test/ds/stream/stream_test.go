@@ -335,7 +335,7 @@ func TestLeaver(t *testing.T) {
 // Who is about to arm the doorbell of a channel for an epoll set finds memory there, even if another thread
 // closes the last connection of that channel meanwhile.
 func TestEnded(t *testing.T) {
-	lanes, text, err := preloadedWith(t, ds.TardyArms(t), []string{ds.Build(t, "ended", nil, "ended.c")})
+	lanes, text, err := preloadedWith(t, ds.Tardy(t), []string{ds.Build(t, "ended", nil, "ended.c")}, "TARDY=arms")
 	if err != nil || lanes < 2*30 {
 		t.Errorf("%v, %d lanes\n%s", err, lanes, text)
 	}

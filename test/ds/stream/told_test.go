@@ -22,7 +22,7 @@ func TestToldOfWhatOthersDo(t *testing.T) {
 		"spinning": {ds.Library(t), nil},
 		"small":    {ds.Library(t), small},
 		"delayed":  {ds.Delayed(t), small},
-		"tardy":    {ds.TardyLooks(t), small},
+		"tardy":    {ds.Tardy(t), append([]string{"TARDY=looks"}, small...)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
