@@ -36,6 +36,7 @@ static void *wait_again(void *arg)
 	return arg;
 }
 
+// pass waits until each thread has waited so often more.
 static void pass(int n)
 {
 	for (int i = 0; i < SETS; i++)

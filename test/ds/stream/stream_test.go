@@ -51,6 +51,7 @@ func preloaded(t *testing.T, program []string, settings ...string) (lanes int, t
 	return preloadedWith(t, ds.Library(t), program, settings...)
 }
 
+// preloadedWith does that with another library.
 func preloadedWith(t *testing.T, library string, program []string, settings ...string) (lanes int, text string, err error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
