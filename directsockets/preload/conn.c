@@ -35,6 +35,7 @@
 #include "doorbell.h"
 #include "epset.h"
 #include "number.h"
+#include "passing.h"
 #include "process.h"
 #include "stream.h"
 #include "worth.h"
@@ -281,7 +282,7 @@ void conn_try_engage(struct conn *c, int fd)
 		} else if (atomic_load(&c->peer->generation) != c->generation) {
 			alone = true;
 			undecided(c, CONN_ATTACHED);
-		} else if (c->exposed) {
+		} else if (c->exposed || c->lent) {
 			leave_attached(c, fd, CONN_OFF, REASON_SHARED);
 		} else if ((count = counted(c, fd)) == UNCOUNTED) {
 			leave_attached(c, fd, CONN_OFF, REASON_UNCOUNTED);
@@ -373,6 +374,7 @@ static void finish(struct conn *c, int fd)
 	if (was == CONN_ENGAGED)
 		stream_close(c, fd);
 	was = atomic_exchange(&c->state, CONN_CLOSED);
+	passing_closed(c, fd, was);
 	if (was != CONN_OFF)
 		worth_ended(c);
 	if ((was == CONN_ATTACHED || was == CONN_ENGAGING) && c->owner == process_id())

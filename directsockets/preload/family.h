@@ -140,6 +140,9 @@ struct conn {
 	_Atomic bool inq;       // TCP_INQ: recvmsg says what is left to read
 	_Atomic bool stamps;    // SO_TIMESTAMP: recvmsg says when it came
 	_Atomic bool exposed;   // a program without our tables may hold it
+	_Atomic bool lent;      // passed on to another process
+	_Atomic uint8_t passes; // how often
+	_Atomic bool received;  // passed on to us by one that may hold it still; passing.c
 	_Atomic bool dead;      // reset: error, then end of stream
 	_Atomic bool told;      // the program has had the error of a reset
 	_Atomic int kept;              // our copy of the last descriptor, closed while a call went on; or 0

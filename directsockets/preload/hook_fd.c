@@ -269,7 +269,7 @@ static int control(int fd, int cmd, void *arg)
 		return r;
 	if (cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC)
 		return duped(fd, r);
-	struct conn *c = cmd == F_SETFL || cmd == F_SETOWN || cmd == F_SETSIG ? conn_get(fd) : NULL;
+	struct conn *c = cmd == F_SETFL || cmd == F_SETOWN || cmd == F_SETOWN_EX || cmd == F_SETSIG ? conn_get(fd) : NULL;
 	if (c) {
 		if (cmd == F_SETFL)
 			atomic_store_explicit(&c->nonblock, (intptr_t)arg & O_NONBLOCK, memory_order_relaxed);

@@ -14,6 +14,7 @@
 #include "config.h"
 #include "conn.h"
 #include "files.h"
+#include "passing.h"
 #include "stream.h"
 
 // lane_recv and lane_send run a call on the lane. False: it must go to the
@@ -179,8 +180,12 @@ EXPORT ssize_t recvmsg(int fd, struct msghdr *h, int flags)
 	HOOK();
 	struct conn *c = conn_get(fd);
 	ssize_t r;
-	if (!c)
-		return real.recvmsg(fd, h, flags);
+	if (!c) {
+		r = real.recvmsg(fd, h, flags);
+		if (r >= 0 && passing_some(h))
+			passing_came(h, flags);
+		return r;
+	}
 	if (real_size(h->msg_iovlen) > IOV_MAX) {
 		errno = EMSGSIZE;
 		return done(c, -1);
@@ -243,8 +248,13 @@ EXPORT int recvmmsg(int fd, struct mmsghdr *v, unsigned n, int flags, struct tim
 {
 	HOOK();
 	struct conn *c = conn_get(fd);
-	if (!c)
-		return real.recvmmsg(fd, v, n, flags, timeout);
+	if (!c) {
+		int r = real.recvmmsg(fd, v, n, flags, timeout);
+		for (int i = 0; i < r; i++)
+			if (passing_some(&v[i].msg_hdr))
+				passing_came(&v[i].msg_hdr, flags);
+		return r;
+	}
 	if (c->stamps && n > 0)
 		stamped(c, fd, &v[0].msg_hdr);
 	bool legal = !timeout || (timeout->tv_sec >= 0 && timeout->tv_nsec >= 0 && timeout->tv_nsec < 1000000000);
@@ -322,40 +332,19 @@ EXPORT ssize_t writev(int fd, const struct iovec *iov, int n)
 	return sent(c, real.writev(fd, iov, n));
 }
 
-// A passed descriptor is shared with a process outside the family.
-static void passed(const struct msghdr *h)
-{
-	const char *all = h->msg_control;
-	size_t room = real_size(h->msg_controllen), len;
-	for (size_t at = 0; at < room && room - at >= sizeof(struct cmsghdr); at += CMSG_ALIGN(len)) {
-		struct cmsghdr k;
-		memcpy(&k, all + at, sizeof k);
-		len = real_size(k.cmsg_len);
-		if (len < sizeof k || len > room - at)
-			break;
-		if (k.cmsg_level != SOL_SOCKET || k.cmsg_type != SCM_RIGHTS)
-			continue;
-		for (size_t i = CMSG_LEN(0); i + sizeof(int) <= len; i += sizeof(int)) {
-			int fd;
-			memcpy(&fd, all + at + i, sizeof fd);
-			struct conn *c = fd < 0 ? NULL : conn_get(fd);
-			if (!c)
-				continue;
-			conn_stay(c, fd, REASON_SHARED);
-			conn_put(c);
-		}
-	}
-}
-
 EXPORT ssize_t sendmsg(int fd, const struct msghdr *h, int flags)
 {
 	HOOK();
 	struct conn *c = conn_get(fd);
 	ssize_t r;
 	if (!c) {
-		if (h && h->msg_control && real_size(h->msg_controllen) && files_top() > 0)
-			passed(h);
-		return real.sendmsg(fd, h, flags);
+		bool passes = passing_some(h);
+		if (passes)
+			passing_begin(h);
+		r = real.sendmsg(fd, h, flags);
+		if (passes)
+			passing_end(h, r >= 0);
+		return r;
 	}
 	if (real_size(h->msg_iovlen) > IOV_MAX) {
 		errno = EMSGSIZE;
@@ -371,9 +360,13 @@ EXPORT ssize_t sendmsg(int fd, const struct msghdr *h, int flags)
 EXPORT int sendmmsg(int fd, struct mmsghdr *v, unsigned n, int flags)
 {
 	HOOK();
-	if (!files_conn(fd))
-		return real.sendmmsg(fd, v, n, flags);
 	unsigned i;
+	if (!files_conn(fd)) {
+		for (i = 0; i < n && !passing_some(&v[i].msg_hdr); i++)
+			;
+		if (i == n)
+			return real.sendmmsg(fd, v, n, flags);
+	}
 	int saved = errno;
 	for (i = 0; i < n && i < IOV_MAX; i++) { // as many as the kernel takes at once
 		ssize_t r = sendmsg(fd, &v[i].msg_hdr, flags);

@@ -47,6 +47,7 @@
 #include "files.h"
 #include "lock.h"
 #include "offer.h"
+#include "passing.h"
 #include "place.h"
 #include "presence.h"
 #include "process.h"
@@ -206,7 +207,7 @@ static void first(struct conn *c, int fd)
 {
 	char peer[64];
 	uint64_t ino;
-	if (conn_shared(c)) {
+	if (conn_shared(c) || c->lent || !passing_ours(c, fd)) {
 		atomic_store(&c->reason, REASON_SHARED);
 		c->due = c->calls + c->calls / 8 + 1; // a forking server closes its copy soon
 		return;

@@ -42,7 +42,7 @@ func TestNodeCluster(t *testing.T) {
 	root := debroot.Need(t, "nodejs")
 	for _, policy := range []string{"none", "rr"} {
 		t.Run(policy, func(t *testing.T) {
-			compare(t, scenario{root: root, lanes: policy == "none", play: func(s *stage) string {
+			compare(t, scenario{root: root, lanes: true, play: func(s *stage) string {
 				port := freePort()
 				s.serveIn(append([]string{"NODE_CLUSTER_SCHED_POLICY=" + policy}, s.server...), port+1, "node", testdata(t, "streams.js"), "serve", strconv.Itoa(port), "3")
 				return string(s.run(nil, "node", testdata(t, "streams.js"), "talk", strconv.Itoa(port), "8", "20000000"))

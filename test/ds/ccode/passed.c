@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// passed: three programs of their own, 0 to 2, pass a connection to and fro whose other end is here.
+//
+//	passed STEP...
+//
+//	0a  0 accepts            0>1 0 passes it to 1      0f 0 forks a child that holds it
+//	0c  0 connects           1<  1 takes what came     0F that is killed
+//	0t  0 answers 200 times  1?  1 takes a look at it  0x 0 spawns a program that holds it
+//	0u  0 has not read this  0.  0 closes it           0X that is killed
+//	0r  0 reads this         0+  0 copies it           0k 0 is killed
+//	0o  0 asks for stamps
+//
+// 0>>1 and 1<< do it by sendmmsg and recvmmsg. Around each talk a line says so, so that who reads what
+// the library says knows when there was a lane. Each byte is answered by the next value, in order.
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { AGENTS = 3, MAIL = 100, ORDERS = 110, ROUNDS = 200, MOST = 64 };
+
+extern char **environ;
+
+static void check(int ok, const char *what)
+{
+	if (!ok) {
+		perror(what);
+		exit(1);
+	}
+}
+
+struct order {
+	char what;
+	int arg;
+};
+
+// An agent's own.
+static int held[MOST], holds, listener;
+static pid_t child;
+
+static int now(void)
+{
+	check(holds > 0, "a connection");
+	return held[holds - 1];
+}
+
+static int more(int fd)
+{
+	check(fd >= 0 && holds < MOST, "another descriptor");
+	held[holds++] = fd;
+	return 0;
+}
+
+static struct mmsghdr *message(int fd)
+{
+	static union {
+		char space[CMSG_SPACE(sizeof fd)];
+		struct cmsghdr align;
+	} u;
+	static char byte;
+	static struct iovec v = {&byte, 1};
+	static struct mmsghdr m;
+	memset(&u, 0, sizeof u);
+	m.msg_hdr = (struct msghdr){.msg_iov = &v, .msg_iovlen = 1, .msg_control = u.space, .msg_controllen = sizeof u.space};
+	*CMSG_FIRSTHDR(&m.msg_hdr) = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof fd), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+	memcpy(CMSG_DATA(CMSG_FIRSTHDR(&m.msg_hdr)), &fd, sizeof fd);
+	return &m;
+}
+
+// pass passes it on when there is room: the first try finds none.
+static int pass(int to, int many)
+{
+	struct mmsghdr *m = message(now());
+	int p[2];
+	check(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, p) == 0, "socketpair");
+	while (send(p[0], m, sizeof *m, 0) > 0)
+		;
+	check(sendmsg(p[0], &m->msg_hdr, 0) < 0, "a full socket");
+	close(p[0]);
+	close(p[1]);
+	return many ? sendmmsg(MAIL + 2 * to, m, 1, 0) == 1 : sendmsg(MAIL + 2 * to, &m->msg_hdr, 0) == 1;
+}
+
+static int take(int us, int many, int flags)
+{
+	int fd = -1;
+	struct mmsghdr *m = message(fd);
+	int got = many ? recvmmsg(MAIL + 2 * us + 1, m, 1, flags, NULL) : (int)recvmsg(MAIL + 2 * us + 1, &m->msg_hdr, flags);
+	check(got == 1 && CMSG_FIRSTHDR(&m->msg_hdr), "a message");
+	memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&m->msg_hdr)), sizeof fd);
+	return more(fd);
+}
+
+static int answer(int n, int write_too)
+{
+	unsigned char b;
+	for (int i = 0; i < n; i++) {
+		check(read(now(), &b, 1) == 1, "read");
+		b++;
+		check(!write_too || write(now(), &b, 1) == 1, "write");
+	}
+	return 0;
+}
+
+static pid_t spawned(void)
+{
+	char *argv[] = {"sleep", "1000", NULL};
+	check(posix_spawnp(&child, argv[0], NULL, NULL, argv, environ) == 0, "posix_spawn");
+	return child;
+}
+
+static int obey(int us, struct order o)
+{
+	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = (in_port_t)o.arg};
+	socklen_t n = sizeof a;
+	int stamps = 1 << 4; // SOF_TIMESTAMPING_SOFTWARE
+	switch (o.what) {
+	case 'l':
+		listener = socket(AF_INET, SOCK_STREAM, 0);
+		check(bind(listener, (struct sockaddr *)&a, n) == 0 && listen(listener, 1) == 0 && getsockname(listener, (struct sockaddr *)&a, &n) == 0, "listen");
+		return a.sin_port;
+	case 'a':
+		return more(accept(listener, NULL, NULL));
+	case 'c':
+		more(socket(AF_INET, SOCK_STREAM, 0));
+		return connect(now(), (struct sockaddr *)&a, n);
+	case '>':
+	case ')':
+		return pass(o.arg, o.what == ')') - 1;
+	case '<':
+	case '(':
+		return take(us, o.what == '(', 0);
+	case '?':
+		return take(us, 0, MSG_PEEK);
+	case '.':
+		return close(held[--holds]);
+	case '+':
+		return more(dup(now()));
+	case 't':
+		return answer(o.arg, 1);
+	case 'r':
+		return answer(o.arg, 0);
+	case 'o':
+		return setsockopt(now(), SOL_SOCKET, SO_TIMESTAMPING, &stamps, sizeof stamps);
+	case 'f':
+		if ((child = fork()) == 0)
+			for (;;)
+				pause();
+		return child < 0;
+	case 'x':
+		return spawned() < 0;
+	case 'F':
+	case 'X':
+		kill(child, SIGKILL);
+		return waitpid(child, NULL, 0) != child;
+	}
+	return -1;
+}
+
+static int agent(int us)
+{
+	struct order o;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	while (read(ORDERS + us, &o, sizeof o) == sizeof o) {
+		int r = obey(us, o);
+		check(write(ORDERS + us, &r, sizeof r) == sizeof r, "report");
+	}
+	if (child)
+		kill(child, SIGKILL);
+	return 0;
+}
+
+static int orders[AGENTS], s = -1;
+static pid_t agents[AGENTS];
+static unsigned char out, in; // next values
+static int ahead;
+
+static int begun(int to, char what, int arg)
+{
+	struct order o = {what, arg};
+	return write(orders[to], &o, sizeof o) == sizeof o;
+}
+
+static int done(int to)
+{
+	int r;
+	check(read(orders[to], &r, sizeof r) == sizeof r, "an agent's report");
+	return r;
+}
+
+static int order(int to, char what, int arg)
+{
+	check(begun(to, what, arg), "order");
+	return done(to);
+}
+
+static void say(void)
+{
+	check(write(s, &out, 1) == 1, "write");
+	out++;
+}
+
+static void hear(void)
+{
+	unsigned char b;
+	check(read(s, &b, 1) == 1, "read");
+	if (b != (unsigned char)(in + 1)) {
+		fprintf(stderr, "%d is answered by %d\n", in, b);
+		exit(1);
+	}
+	in++;
+}
+
+static void talk(int with)
+{
+	static int n;
+	fprintf(stderr, "talk %d\n", ++n);
+	check(begun(with, 't', ahead + ROUNDS), "order");
+	for (int i = 0; i < ROUNDS; i++) {
+		say();
+		hear();
+	}
+	for (; ahead > 0; ahead--)
+		hear();
+	check(done(with) == 0, "what an agent does");
+	fprintf(stderr, "end %d\n", n);
+}
+
+static void step(const char *text)
+{
+	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t n = sizeof a;
+	int who = text[0] - '0', l;
+	check(who >= 0 && who < AGENTS && text[1], text);
+	switch (text[1]) {
+	case 'a':
+		s = socket(AF_INET, SOCK_STREAM, 0);
+		a.sin_port = (in_port_t)order(who, 'l', 0);
+		check(connect(s, (struct sockaddr *)&a, n) == 0 && order(who, 'a', 0) == 0, text);
+		return;
+	case 'c':
+		l = socket(AF_INET, SOCK_STREAM, 0);
+		check(bind(l, (struct sockaddr *)&a, n) == 0 && listen(l, 1) == 0 && getsockname(l, (struct sockaddr *)&a, &n) == 0, text);
+		check(order(who, 'c', a.sin_port) == 0 && (s = accept(l, NULL, NULL)) >= 0, text);
+		return;
+	case 't':
+		talk(who);
+		return;
+	case 'u':
+		say();
+		ahead++;
+		return;
+	case 'r':
+		say();
+		in++;
+		check(order(who, 'r', 1) == 0, text);
+		return;
+	case 'k':
+		kill(agents[who], SIGKILL);
+		check(waitpid(agents[who], NULL, 0) == agents[who], text);
+		return;
+	case '>':
+		l = text[2] == '>';
+		check(order(who, l ? ')' : '>', text[l ? 3 : 2] - '0') == 0, text);
+		return;
+	case '<':
+		check(order(who, text[2] == '<' ? '(' : '<', 0) == 0, text);
+		return;
+	default:
+		check(order(who, text[1], 0) == 0, text);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	if (argc == 2 && argv[1][1] == 0)
+		return agent(argv[1][0] - '0');
+	int p[2];
+	for (int i = 0; i < AGENTS; i++) {
+		check(socketpair(AF_UNIX, SOCK_STREAM, 0, p) == 0 && dup2(p[0], MAIL + 2 * i) >= 0 && dup2(p[1], MAIL + 2 * i + 1) >= 0, "socketpair");
+		close(p[0]);
+		close(p[1]);
+	}
+	for (int i = 0; i < AGENTS; i++) {
+		char name[] = {(char)('0' + i), 0}, *args[] = {argv[0], name, NULL};
+		check(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, p) == 0, "socketpair");
+		orders[i] = p[0];
+		if ((agents[i] = fork()) == 0) {
+			dup2(p[1], ORDERS + i);
+			execv(argv[0], args);
+			_exit(1);
+		}
+		close(p[1]);
+	}
+	for (int i = 0; i < 2 * AGENTS; i++)
+		close(MAIL + i); // what nobody took is gone with the last agent
+	for (int i = 1; i < argc; i++)
+		step(argv[i]);
+	for (int i = 0; i < AGENTS; i++)
+		close(orders[i]);
+	int status, failed = 0;
+	while (wait(&status) > 0)
+		failed |= WIFEXITED(status) && WEXITSTATUS(status);
+	return failed;
+}
