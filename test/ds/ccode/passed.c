@@ -285,6 +285,7 @@ int main(int argc, char **argv)
 	if (argc == 2 && argv[1][1] == 0)
 		return agent(argv[1][0] - '0');
 	int p[2];
+	alarm(60);
 	for (int i = 0; i < AGENTS; i++) {
 		check(socketpair(AF_UNIX, SOCK_STREAM, 0, p) == 0 && dup2(p[0], MAIL + 2 * i) >= 0 && dup2(p[1], MAIL + 2 * i + 1) >= 0, "socketpair");
 		close(p[0]);

@@ -3,7 +3,6 @@ package stream_test
 import (
 	"fmt"
 	"math/rand/v2"
-"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -175,7 +174,7 @@ func TestPassedAtRandom(t *testing.T) {
 			}
 		}
 		for _, talk := range passed(t, steps) {
-			all.Add(1); fmt.Fprintln(os.Stderr, "LANE", seed)
+			all.Add(1)
 			if talk == 0 || !alone[talk-1] {
 				t.Errorf("%v: a lane in talk %d, while others held the connection", steps, talk)
 			}
