@@ -115,7 +115,9 @@ void channel_unmap(uint8_t *base, uint64_t size)
 	}
 	if (mmap(base, LANE_HEAD, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
 		return; // all of it stays
-	munmap(base + LANE_HEAD, size - LANE_HEAD);
+	size_t page = (size_t)sysconf(_SC_PAGESIZE), head = (LANE_HEAD + page - 1) / page * page;
+	if (size > head)
+		munmap(base + head, size - head);
 	uint8_t *none = NULL;
 	for (size_t i = 0; i < sizeof heads / sizeof *heads; i++, none = NULL)
 		if (atomic_compare_exchange_strong(&heads[i], &none, base))

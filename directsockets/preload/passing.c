@@ -205,7 +205,7 @@ bool passing_ours(struct conn *c, int fd)
 
 void passing_closed(const struct conn *c, int fd, uint32_t was)
 {
-	bool as_it_came = !c->exposed && !c->engaged && !c->unlaned && !c->inq && !c->stamps && !c->rx_shut && !c->tx_off;
+	bool as_it_came = !c->exposed && !c->inq && !c->stamps && !c->rx_shut && !c->tx_off;
 	if (c->passes == 1 && was == CONN_COUNTING && as_it_came)
 		real.fcntl(fd, F_SETSIG, FREE);
 }
