@@ -9,7 +9,7 @@
 //	0t  0 answers 200 times  1?  1 takes a look at it  0x 0 spawns a program that holds it
 //	0u  0 has not read this  0.  0 closes it           0X that is killed
 //	0r  0 reads this         0+  0 copies it           0k 0 is killed
-//	0o  0 asks for stamps
+//	0o  0 asks for stamps    0!  0 cannot pass it on, for want of room
 //
 // 0>>1 and 1<< do it by sendmmsg and recvmmsg. Around each talk a line says so, so that who reads what
 // the library says knows when there was a lane. Each byte is answered by the next value, in order.
@@ -76,8 +76,8 @@ static struct mmsghdr *message(int fd)
 	return &m;
 }
 
-// pass passes it on when there is room: the first try finds none.
-static int pass(int to, int many)
+// try passes it on where there is no room.
+static int try(void)
 {
 	struct mmsghdr *m = message(now());
 	int p[2];
@@ -87,6 +87,12 @@ static int pass(int to, int many)
 	check(sendmsg(p[0], &m->msg_hdr, 0) < 0, "a full socket");
 	close(p[0]);
 	close(p[1]);
+	return 0;
+}
+
+static int pass(int to, int many)
+{
+	struct mmsghdr *m = message(now());
 	return many ? sendmmsg(MAIL + 2 * to, m, 1, 0) == 1 : sendmsg(MAIL + 2 * to, &m->msg_hdr, 0) == 1;
 }
 
@@ -136,6 +142,8 @@ static int obey(int us, struct order o)
 	case '>':
 	case ')':
 		return pass(o.arg, o.what == ')') - 1;
+	case '!':
+		return try();
 	case '<':
 	case '(':
 		return take(us, o.what == '(', 0);

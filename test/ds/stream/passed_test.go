@@ -43,6 +43,9 @@ func TestPassed(t *testing.T) {
 	for steps, lanes := range map[string][]int{
 		"0a 0>1 0. 1< 1t":                 {1},
 		"0c 0>1 0. 1< 1t":                 {1}, // the connecting end
+		"0a 0! 0>1 0. 1< 1t":              {1},
+		"0a 0! 0t":                        {1}, // as if it had not tried
+		"0a 0>1 1< 0! 0t 1. 0t":           nil,
 		"0a 0>>1 0. 1<< 1t":               {1},
 		"0a 0>1 1< 1t 0. 1t":              {2},
 		"0a 0r 0u 0u 0>1 0. 1< 1t":        {1}, // some bytes read, some not
@@ -101,7 +104,7 @@ func (h *holders) choose(r *rand.Rand) string {
 	if h.dead[i] {
 		return ""
 	}
-	switch k := r.IntN(16); {
+	switch k := r.IntN(17); {
 	case k < 4 && h.holds(i) && !h.dead[j]:
 		h.mail[j]++
 		return fmt.Sprintf("%d>%s%d", i, []string{"", ">"}[r.IntN(2)], j)
@@ -146,6 +149,8 @@ func (h *holders) choose(r *rand.Rand) string {
 				return fmt.Sprintf("%dk", i)
 			}
 		}
+	case k == 16 && h.holds(i):
+		return fmt.Sprintf("%d!", i)
 	}
 	return ""
 }
