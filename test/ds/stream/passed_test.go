@@ -40,9 +40,12 @@ func passed(t *testing.T, steps []string) (lanes []int) {
 
 // Who receives a connection gets lanes once nobody else holds it, or may.
 func TestPassed(t *testing.T) {
+	const offered = "0a 0r 0r 0r 0r 0r 0r 0r 0r" // it looks for the other end
 	for steps, lanes := range map[string][]int{
 		"0a 0>1 0. 1< 1t":                 {1},
 		"0c 0>1 0. 1< 1t":                 {1}, // the connecting end
+		offered + " 0>1 0. 1< 1t":         {1},
+		offered + " 0r 0>1 0. 1< 1t":      {1}, // the other end has found it
 		"0a 0! 0>1 0. 1< 1t":              {1},
 		"0a 0! 0t":                        {1}, // as if it had not tried
 		"0a 0>1 1< 0! 0t 1. 0t":           nil,
