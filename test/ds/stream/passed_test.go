@@ -40,34 +40,32 @@ func passed(t *testing.T, steps []string) (lanes []int) {
 
 // Who receives a connection gets lanes once nobody else holds it, or may.
 func TestPassed(t *testing.T) {
-	const offered = "0a 0r 0r 0r 0r 0r 0r 0r 0r" // it looks for the other end
 	for steps, lanes := range map[string][]int{
-		"0a 0>1 0. 1< 1t":                 {1},
-		"0c 0>1 0. 1< 1t":                 {1}, // the connecting end
-		offered + " 0>1 0. 1< 1t":         {1},
-		offered + " 0r 0>1 0. 1< 1t":      {1}, // the other end has found it
-		"0a 0! 0>1 0. 1< 1t":              {1},
-		"0a 0! 0t":                        {1}, // as if it had not tried
-		"0a 0>1 1< 0! 0t 1. 0t":           nil,
-		"0a 0>>1 0. 1<< 1t":               {1},
-		"0a 0>1 1< 1t 0. 1t":              {2},
-		"0a 0r 0u 0u 0>1 0. 1< 1t":        {1}, // some bytes read, some not
-		"0a 0>1 0. 1< 1>2 1. 2< 2t":       {1},
-		"0a 0>1 1< 1t 0. 1>2 1t 1. 2< 2t": {3}, // received, found free, and passed on
-		"0a 0>1 0. 1< 1>0 0< 0t 1. 0t":    {2},
-		"0a 0+ 0>1 0. 1< 1t 0. 1t":        {2},
-		"0a 0>1 0. 1< 1f 1t 1F 1t":        {2},
-		"0a 0f 0>1 0. 1< 1t 0F 1t":        nil, // who was killed said nothing
-		"0a 0>1 1< 0k 1t":                 nil,
-		"0a 0>1 1< 1>2 2< 0. 2t 1. 2t":    nil, // passed on before it was found free
-		"0a 0>1 0>2 1< 0. 1t 2< 1. 2t":    nil, // twice
-		"0a 0>1 1? 0. 1t 1< 1t":           nil,
-		"0a 0>0 0< 0. 0t":                 nil,
-		"0a 0x 0>1 0. 1< 1t 0X 1t":        nil, // another program may hold it
-		"0a 0>1 0x 0. 1< 1t 0X 1t":        nil,
-		"0a 0o 0>1 0. 1< 1t":              nil, // an option that lanes do not do
-		"0a 0>1 0o 0. 1< 1t":              nil,
-		"0a 0t 0>1 0. 1< 1t 0k 1t":        {1}, // back on TCP for good
+		"0a 0>1 0. 1< 1t":                         {1},
+		"0c 0>1 0. 1< 1t":                         {1}, // the connecting end
+		"0a 0r 0r 0r 0r 0r 0r 0r 0r 0>1 0. 1< 1t": {1}, // it looked for the other end already
+		"0a 0! 0>1 0. 1< 1t":                      {1},
+		"0a 0! 0t":                                {1}, // as if it had not tried
+		"0a 0>1 1< 0! 0t 1. 0t":                   nil,
+		"0a 0>>1 0. 1<< 1t":                       {1},
+		"0a 0>1 1< 1t 0. 1t":                      {2},
+		"0a 0r 0u 0u 0>1 0. 1< 1t":                {1}, // some bytes read, some not
+		"0a 0>1 0. 1< 1>2 1. 2< 2t":               {1},
+		"0a 0>1 1< 1t 0. 1>2 1t 1. 2< 2t":         {3}, // received, found free, and passed on
+		"0a 0>1 0. 1< 1>0 0< 0t 1. 0t":            {2},
+		"0a 0+ 0>1 0. 1< 1t 0. 1t":                {2},
+		"0a 0>1 0. 1< 1f 1t 1F 1t":                {2},
+		"0a 0f 0>1 0. 1< 1t 0F 1t":                nil, // who was killed said nothing
+		"0a 0>1 1< 0k 1t":                         nil,
+		"0a 0>1 1< 1>2 2< 0. 2t 1. 2t":            nil, // passed on before it was found free
+		"0a 0>1 0>2 1< 0. 1t 2< 1. 2t":            nil, // twice
+		"0a 0>1 1? 0. 1t 1< 1t":                   nil,
+		"0a 0>0 0< 0. 0t":                         nil,
+		"0a 0x 0>1 0. 1< 1t 0X 1t":                nil, // another program may hold it
+		"0a 0>1 0x 0. 1< 1t 0X 1t":                nil,
+		"0a 0o 0>1 0. 1< 1t":                      nil, // an option that lanes do not do
+		"0a 0>1 0o 0. 1< 1t":                      nil,
+		"0a 0t 0>1 0. 1< 1t 0k 1t":                {1}, // back on TCP for good
 	} {
 		if got := passed(t, strings.Fields(steps)); !slices.Equal(got, lanes) {
 			t.Errorf("%s: lanes in talks %v, not %v", steps, got, lanes)
