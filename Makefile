@@ -10,6 +10,8 @@ programs := $(patsubst cmd/%/,bin/%,$(wildcard cmd/*/))
 preload  := $(wildcard directsockets/preload/*.c)
 library  := $(if $(preload),bin/libextds.so bin/libextds.a)
 
+MAKEFLAGS += --jobs=$(shell nproc 2>/dev/null || echo 1)
+
 .DEFAULT_GOAL := all
 .PHONY: all run test test-all bench fmt lint clean help FORCE
 
@@ -22,10 +24,13 @@ run: all ## show what it does on this machine; without root, measure the fabric
 	bin/dsbench fabric --quick
 
 test: all bin/suite ## what a change must pass, in less than a quarter of an hour
-	bin/suite
+	$(suite)
 
 test-all: all bin/suite ## the same with long matrices, seeds, soaks and fuzzing
-	bin/suite -long
+	$(suite) -long
+
+# Its tests take the library that is here.
+suite = EXN_LIBEXTDS=$(CURDIR)/bin/libextds.so bin/suite
 
 # What the first run measures is the baseline of those to come; git ignores it.
 bench: all ## measure everything, and compare with .cache/bench (remove it to start anew)
@@ -76,13 +81,17 @@ bin/libextds.so: $(preload) $(wildcard directsockets/preload/*.h)
 # The same for static programs, which are linked with -Wl,@bin/libextds.wrap: what the
 # shared one exports as read is __wrap_read here, and nothing else is seen. Calls of __read
 # are the C library's own there, and so are dlopen and dlsym.
-bin/libextds.a: bin/libextds.so
-	$(compile) -DEXTDS_STATIC -r -nostdlib -o bin/libextds.o $(preload)
+.INTERMEDIATE: bin/libextds.o
+bin/libextds.o: $(preload) $(wildcard directsockets/preload/*.h)
+	@mkdir -p $(@D)
+	$(compile) -DEXTDS_STATIC -r -nostdlib -o $@ $(preload)
+
+bin/libextds.a: bin/libextds.so bin/libextds.o
 	nm -D --defined-only $< | awk '$$3 !~ /^dl(open|sym)$$/ {at[$$3] = $$1} END {for (n in at) if (n !~ /^__/ || at[n] != at[substr(n, 3)]) print "--wrap=" n}' | sort >bin/libextds.wrap
 	sed 's/--wrap=\(.*\)/\1 __wrap_\1/' bin/libextds.wrap >bin/libextds.names
 	objcopy --redefine-syms=bin/libextds.names bin/libextds.o
 	objcopy --wildcard --keep-global-symbol='__wrap_*' bin/libextds.o
-	rm -f $@ && ar -crs $@ bin/libextds.o && rm bin/libextds.o bin/libextds.names
+	rm -f $@ && ar -crs $@ bin/libextds.o && rm bin/libextds.names
 
 # What the demonstration sends over all paths.
 bin/pump: $(wildcard directsockets/preload/pump/*.[ch]) directsockets/preload/exnet.h
