@@ -357,16 +357,20 @@ EXPORT ssize_t sendmsg(int fd, const struct msghdr *h, int flags)
 	return sent(c, real.sendmsg(fd, h, flags));
 }
 
+static bool passing_any(const struct mmsghdr *v, unsigned n)
+{
+	unsigned i = 0;
+	while (v && i < n && !passing_some(&v[i].msg_hdr))
+		i++;
+	return v && i < n;
+}
+
 EXPORT int sendmmsg(int fd, struct mmsghdr *v, unsigned n, int flags)
 {
 	HOOK();
+	if (!files_conn(fd) && !passing_any(v, n))
+		return real.sendmmsg(fd, v, n, flags);
 	unsigned i;
-	if (!files_conn(fd)) {
-		for (i = 0; i < n && !passing_some(&v[i].msg_hdr); i++)
-			;
-		if (i == n)
-			return real.sendmmsg(fd, v, n, flags);
-	}
 	int saved = errno;
 	for (i = 0; i < n && i < IOV_MAX; i++) { // as many as the kernel takes at once
 		ssize_t r = sendmsg(fd, &v[i].msg_hdr, flags);
