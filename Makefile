@@ -81,7 +81,6 @@ bin/libextds.so: $(preload) $(wildcard directsockets/preload/*.h)
 # The same for static programs, which are linked with -Wl,@bin/libextds.wrap: what the
 # shared one exports as read is __wrap_read here, and nothing else is seen. Calls of __read
 # are the C library's own there, and so are dlopen and dlsym.
-.INTERMEDIATE: bin/libextds.o
 bin/libextds.o: $(preload) $(wildcard directsockets/preload/*.h)
 	@mkdir -p $(@D)
 	$(compile) -DEXTDS_STATIC -r -nostdlib -o $@ $(preload)
