@@ -13,9 +13,9 @@
 //	type of owner (F_SETOWN_EX)   F_OWNER_PGRP, of nobody: it went ways in
 //	                              which more than one may have it; for good
 //
-// Who receives a connection counts as for one that it has accepted, but gets no lane until
-// it has found it free and taken the first word back. Then it has what who accepts has, and
-// may pass it on.
+// Who receives a connection counts as for one that it has accepted, and looks whether it is
+// free when it would look for its peer. Then it takes the first word back, and has what who
+// accepts has: it may pass it on.
 //
 // Invariant: where the first word is SIGIO, and the second not set, one message or receiver
 // holds the socket and nobody else. Of what could break it
@@ -46,11 +46,10 @@
 
 enum { FREE = SIGIO }; // with another signal who asks for SIGIO without us would get that
 
-static bool take(int fd)
+static bool is_free(int fd)
 {
 	struct f_owner_ex o = {.type = F_OWNER_PGRP};
-	return real.fcntl(fd, F_GETSIG) == FREE && real.fcntl(fd, F_GETOWN_EX, &o) == 0 && o.type != F_OWNER_PGRP && o.pid == 0 &&
-	       real.fcntl(fd, F_SETSIG, 0) == 0;
+	return real.fcntl(fd, F_GETSIG) == FREE && real.fcntl(fd, F_GETOWN_EX, &o) == 0 && o.type != F_OWNER_PGRP && o.pid == 0;
 }
 
 static bool established(int fd, struct tcp_info *t)
@@ -74,6 +73,18 @@ static bool equal(const struct tcp_info *a, const struct tcp_info *b)
 	       a->tcpi_notsent_bytes == b->tcpi_notsent_bytes;
 }
 
+static uint16_t port_of(int fd, bool remote)
+{
+	struct sockaddr_storage a = {0};
+	socklen_t n = sizeof a;
+	if ((remote ? getpeername(fd, (struct sockaddr *)&a, &n) : getsockname(fd, (struct sockaddr *)&a, &n)) < 0)
+		return 0;
+	uint8_t address[16];
+	uint16_t port;
+	tuple_side(address, &port, &a);
+	return port;
+}
+
 // position finds out what has been read and written before, and who connected: bytes_acked
 // counts the SYN of an active open, and bytes_sent does not. False: too much is under way.
 static bool position(struct conn *c, int fd)
@@ -93,6 +104,7 @@ static bool position(struct conn *c, int fd)
 		c->active = syn;
 		c->tcp_rx = t.tcpi_bytes_received - (uint64_t)in;
 		c->tcp_tx = written;
+		c->port = port_of(fd, syn);
 		return true;
 	}
 	return false;
@@ -164,32 +176,14 @@ void passing_begin(const struct msghdr *h) { each(h, begin); }
 
 void passing_end(const struct msghdr *h, bool was_sent) { each(h, was_sent ? sent : unsent); }
 
-static uint16_t port_of(int fd, bool remote)
-{
-	struct sockaddr_storage a = {0};
-	socklen_t n = sizeof a;
-	if ((remote ? getpeername(fd, (struct sockaddr *)&a, &n) : getsockname(fd, (struct sockaddr *)&a, &n)) < 0)
-		return 0;
-	uint8_t address[16];
-	uint16_t port;
-	tuple_side(address, &port, &a);
-	return port;
-}
-
 static void came(int fd)
 {
 	struct tcp_info t;
 	if (!established(fd, &t))
 		return;
-	int flags = real.fcntl(fd, F_GETFL);
-	struct conn *c = conn_new(fd, CONN_OFF, flags & O_NONBLOCK);
+	struct conn *c = conn_new(fd, CONN_OFF, false); // tuple_identify asks whether it blocks
 	if (!c || c->reason != REASON_NONE)
 		return;
-	if (!position(c, fd)) {
-		c->reason = REASON_UNCOUNTED;
-		return;
-	}
-	c->port = port_of(fd, c->active);
 	c->received = true;
 	atomic_store(&c->state, CONN_COUNTING);
 }
@@ -198,7 +192,8 @@ void passing_came(struct msghdr *h, int flags) { each(h, flags & MSG_PEEK ? spoi
 
 bool passing_ours(struct conn *c, int fd)
 {
-	if (c->received && take(fd))
+	// A call of another thread might move bytes meanwhile, and count them twice.
+	if (c->received && c->users == 1 && is_free(fd) && position(c, fd) && real.fcntl(fd, F_SETSIG, 0) == 0)
 		c->received = false;
 	return !c->received;
 }
