@@ -15,6 +15,7 @@
 #include "config.h"
 #include "conn.h"
 #include "files.h"
+#include "passing.h"
 #include "uring.h"
 
 // preadv2 and pwritev2 with offset -1 are readv and writev with flags.
@@ -69,7 +70,8 @@ static bool by_hook(long n, const long a[6], long *r, const void *caller)
 #endif
 	}
 	bool into = n == SYS_splice && files_conn((int)a[2]);
-	if (!into && ((unsigned long)a[0] >= FILES_MAX || !files_table[a[0]]))
+	bool passes = (n == SYS_sendmsg || n == SYS_recvmsg) && passing_some(P(1));
+	if (!into && !passes && ((unsigned long)a[0] >= FILES_MAX || !files_table[a[0]]))
 		return false;
 	int fd = (int)a[0];
 	switch (n) {
@@ -118,7 +120,7 @@ static bool first(long n)
 	if (n == SYS_epoll_create)
 		return true;
 #endif
-	return n == SYS_io_uring_setup || n == SYS_socket || n == SYS_epoll_create1;
+	return n == SYS_io_uring_setup || n == SYS_socket || n == SYS_epoll_create1 || n == SYS_recvmsg || n == SYS_sendmsg;
 }
 
 // The kernel's own poll and select would wait for TCP bytes that never come.

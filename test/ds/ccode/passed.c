@@ -11,7 +11,7 @@
 //	0r  0 reads this         0+  0 copies it           0k 0 is killed
 //	0o  0 asks for stamps    0!  0 cannot pass it on, for want of room
 //
-// 0>>1 and 1<< do it by sendmmsg and recvmmsg. Around each talk a line says so, so that who reads what
+// 0>>1 and 1<< do it by sendmmsg and recvmmsg, 0>!1 and 1<! by syscall(2). Around each talk a line says so, so that who reads what
 // the library says knows when there was a lane. Each byte is answered by the next value, in order.
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -23,6 +23,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -39,7 +40,7 @@ static void check(int ok, const char *what)
 }
 
 struct order {
-	char what;
+	char what, way;
 	int arg;
 };
 
@@ -90,17 +91,20 @@ static int try(void)
 	return 0;
 }
 
-static int pass(int to, int many)
+static int pass(int to, char way)
 {
 	struct mmsghdr *m = message(now());
-	return many ? sendmmsg(MAIL + 2 * to, m, 1, 0) == 1 : sendmsg(MAIL + 2 * to, &m->msg_hdr, 0) == 1;
+	to = MAIL + 2 * to;
+	return way == '>' ? sendmmsg(to, m, 1, 0) : way == '!' ? (int)syscall(SYS_sendmsg, to, &m->msg_hdr, 0) : (int)sendmsg(to, &m->msg_hdr, 0);
 }
 
-static int take(int us, int many, int flags)
+static int take(int us, char way, int flags)
 {
-	int fd = -1;
+	int fd = -1, from = MAIL + 2 * us + 1;
 	struct mmsghdr *m = message(fd);
-	int got = many ? recvmmsg(MAIL + 2 * us + 1, m, 1, flags, NULL) : (int)recvmsg(MAIL + 2 * us + 1, &m->msg_hdr, flags);
+	int got = way == '<'   ? recvmmsg(from, m, 1, flags, NULL)
+		  : way == '!' ? (int)syscall(SYS_recvmsg, from, &m->msg_hdr, flags)
+			       : (int)recvmsg(from, &m->msg_hdr, flags);
 	check(got == 1 && CMSG_FIRSTHDR(&m->msg_hdr), "a message");
 	memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&m->msg_hdr)), sizeof fd);
 	return more(fd);
@@ -140,13 +144,11 @@ static int obey(int us, struct order o)
 		more(socket(AF_INET, SOCK_STREAM, 0));
 		return connect(now(), (struct sockaddr *)&a, n);
 	case '>':
-	case ')':
-		return pass(o.arg, o.what == ')') - 1;
+		return pass(o.arg, o.way) - 1;
 	case '!':
 		return try();
 	case '<':
-	case '(':
-		return take(us, o.what == '(', 0);
+		return take(us, o.way, 0);
 	case '?':
 		return take(us, 0, MSG_PEEK);
 	case '.':
@@ -192,9 +194,9 @@ static pid_t agents[AGENTS];
 static unsigned char out, in; // next values
 static int ahead;
 
-static int begun(int to, char what, int arg)
+static int begun(int to, char what, char way, int arg)
 {
-	struct order o = {what, arg};
+	struct order o = {what, way, arg};
 	return write(orders[to], &o, sizeof o) == sizeof o;
 }
 
@@ -205,11 +207,13 @@ static int done(int to)
 	return r;
 }
 
-static int order(int to, char what, int arg)
+static int order_by(int to, char what, char way, int arg)
 {
-	check(begun(to, what, arg), "order");
+	check(begun(to, what, way, arg), "order");
 	return done(to);
 }
+
+static int order(int to, char what, int arg) { return order_by(to, what, 0, arg); }
 
 static void say(void)
 {
@@ -232,7 +236,7 @@ static void talk(int with)
 {
 	static int n;
 	fprintf(stderr, "talk %d\n", ++n);
-	check(begun(with, 't', ahead + ROUNDS), "order");
+	check(begun(with, 't', 0, ahead + ROUNDS), "order");
 	for (int i = 0; i < ROUNDS; i++) {
 		say();
 		hear();
@@ -277,11 +281,11 @@ static void step(const char *text)
 		check(waitpid(agents[who], NULL, 0) == agents[who], text);
 		return;
 	case '>':
-		l = text[2] == '>';
-		check(order(who, l ? ')' : '>', text[l ? 3 : 2] - '0') == 0, text);
+		l = text[3] != 0;
+		check(order_by(who, '>', l ? text[2] : 0, text[2 + l] - '0') == 0, text);
 		return;
 	case '<':
-		check(order(who, text[2] == '<' ? '(' : '<', 0) == 0, text);
+		check(order_by(who, '<', text[2], 0) == 0, text);
 		return;
 	default:
 		check(order(who, text[1], 0) == 0, text);

@@ -48,6 +48,8 @@ func TestPassed(t *testing.T) {
 		"0a 0! 0t":                                {1}, // as if it had not tried
 		"0a 0>1 1< 0! 0t 1. 0t":                   nil,
 		"0a 0>>1 0. 1<< 1t":                       {1},
+		"0a 0>!1 0. 1<! 1t":                       {1},
+		"0a 0t 0>!1 0. 1< 1t":                     {1},
 		"0a 0>1 1< 1t 0. 1t":                      {2},
 		"0a 0r 0u 0u 0>1 0. 1< 1t":                {1}, // some bytes read, some not
 		"0a 0>1 0. 1< 1>2 1. 2< 2t":               {1},
@@ -108,11 +110,11 @@ func (h *holders) choose(r *rand.Rand) string {
 	switch k := r.IntN(17); {
 	case k < 4 && h.holds(i) && !h.dead[j]:
 		h.mail[j]++
-		return fmt.Sprintf("%d>%s%d", i, []string{"", ">"}[r.IntN(2)], j)
+		return fmt.Sprintf("%d>%s%d", i, []string{"", ">", "!"}[r.IntN(3)], j)
 	case k < 7 && h.mail[i] > 0:
 		h.mail[i]--
 		h.fds[i]++
-		return fmt.Sprintf("%d<%s", i, []string{"", "<"}[r.IntN(2)])
+		return fmt.Sprintf("%d<%s", i, []string{"", "<", "!"}[r.IntN(3)])
 	case k < 11 && h.holds(i) && h.count() > 1:
 		last := h.fds[i] == 1
 		others := 0 // who can talk later
