@@ -40,6 +40,7 @@ func passed(t *testing.T, steps []string) (lanes []int) {
 
 // Who receives a connection gets lanes once nobody else holds it, or may.
 func TestPassed(t *testing.T) {
+	unread := "0a" + strings.Repeat(" 0u", 20)
 	for steps, lanes := range map[string][]int{
 		"0a 0>1 0. 1< 1t":                         {1},
 		"0c 0>1 0. 1< 1t":                         {1}, // the connecting end
@@ -52,6 +53,7 @@ func TestPassed(t *testing.T) {
 		"0a 0t 0>!1 0. 1< 1t":                     {1},
 		"0a 0>1 1< 1t 0. 1t":                      {2},
 		"0a 0r 0u 0u 0>1 0. 1< 1t":                {1}, // some bytes read, some not
+		unread + " 0>1 0. 1< 1t":                  {1}, // more than it reads before it looks for its peer
 		"0a 0>1 0. 1< 1>2 1. 2< 2t":               {1},
 		"0a 0>1 1< 1t 0. 1>2 1t 1. 2< 2t":         {3}, // received, found free, and passed on
 		"0a 0>1 0. 1< 1>0 0< 0t 1. 0t":            {2},
