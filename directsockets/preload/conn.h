@@ -135,6 +135,10 @@ void conn_halt(struct conn *c, int fd, bool first);
 // ended before with bytes unread; then it stays on its lane, and nothing is lost.
 bool conn_return(struct conn *c, int fd, enum reason why);
 
+// conn_lowat sets the kernel's SO_RCVLOWAT. While a connection is engaged the kernel has to tell of
+// each byte, since the program's counts those of the lane too (receive.c).
+void conn_lowat(const struct conn *c, int fd, uint32_t bytes);
+
 // conn_options reads an option of SOL_SOCKET that our calls must honour, after
 // it was set; -1: all of them.
 void conn_options(struct conn *c, int fd, int option);
