@@ -29,6 +29,7 @@
 
 #include "epset.h"
 #include "process.h"
+#include "sleep.h"
 #include "zcopy.h"
 
 enum count { COUNTED, UNCOUNTED, MOVING };
@@ -93,6 +94,7 @@ static void kicked(int signo)
 {
 	int saved = errno;
 	uint64_t others = 0, own = family_own();
+	sleep_kicks++;
 	zcopy_end();
 	conn_heed();
 	for (struct conn *c = NULL; own && (c = family_conn_next(c)) != NULL;)

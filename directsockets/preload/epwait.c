@@ -496,6 +496,7 @@ int epset_wait(struct epset *e, int epfd, struct epoll_event *evs, int max, int6
 		rendezvous_progress();
 	uint64_t end = timeout > 0 ? clock_ns() + (uint64_t)timeout : 0;
 	for (;;) {
+		struct sleep_since s = sleep_now();
 		if (conn_attached)
 			engage_members(e);
 		int n = timeout != 0 && oneshot_held(e) ? AGAIN
@@ -504,7 +505,7 @@ int epset_wait(struct epset *e, int epfd, struct epoll_event *evs, int max, int6
 		// More may be ready than we take, or may be still. Who is not yet asleep looks himself.
 		if (n > 0 && e->nours > 0 && e->sleepers > 0 && (n == max || e->level))
 			epset_yield(e);
-		if (n != AGAIN)
+		if (n != AGAIN && (n >= 0 || errno != EINTR || !sleep_kicked(s)))
 			return n;
 		if (timeout > 0) {
 			uint64_t now = clock_ns();

@@ -33,6 +33,7 @@ static struct {
 
 __thread uint32_t sleep_signals __attribute__((tls_model("initial-exec")));
 __thread uint32_t sleep_breaks __attribute__((tls_model("initial-exec")));
+__thread uint32_t sleep_kicks __attribute__((tls_model("initial-exec")));
 
 static void count(int signo, siginfo_t *info, void *context)
 {

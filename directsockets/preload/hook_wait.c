@@ -15,6 +15,7 @@
 #include "epset.h"
 #include "files.h"
 #include "pollset.h"
+#include "sleep.h"
 
 EXPORT int epoll_create1(int flags)
 {
@@ -183,19 +184,33 @@ static int by_poll(int n, fd_set *r, fd_set *w, fd_set *x, int64_t timeout, cons
 	return count;
 }
 
+// remaining is what is left of a call's time.
+static int64_t remaining(int64_t timeout, uint64_t begun)
+{
+	int64_t left = timeout - (int64_t)(clock_ns() - begun);
+	return timeout < 0 ? -1 : left > 0 ? left : 0;
+}
+
 EXPORT int select(int n, fd_set *r, fd_set *w, fd_set *x, struct timeval *t)
 {
 	HOOK();
-	if (n < 0 || (t && (t->tv_sec < 0 || t->tv_usec < 0)) || !selects(n, r, w, x))
+	if (n < 0 || (t && (t->tv_sec < 0 || t->tv_usec < 0)))
 		return real.select(n, r, w, x, t);
 	int64_t timeout = t ? (int64_t)t->tv_sec * 1000000000 + (int64_t)t->tv_usec * 1000 : -1;
 	uint64_t begun = t ? clock_ns() : 0;
-	int got = by_poll(n, r, w, x, timeout, NULL);
+	int got;
+	if (!selects(n, r, w, x)) {
+		struct sleep_since s = sleep_now();
+		got = real.select(n, r, w, x, t);
+		if (got >= 0 || errno != EINTR || !sleep_kicked(s))
+			return got;
+		got = by_poll(n, r, w, x, remaining(timeout, begun), NULL);
+	} else {
+		got = by_poll(n, r, w, x, timeout, NULL);
+	}
 	if (t) { // Linux leaves what remains
 		int saved = errno;
-		int64_t left = timeout - (int64_t)(clock_ns() - begun);
-		if (left < 0 || got == 0)
-			left = 0;
+		int64_t left = got == 0 ? 0 : remaining(timeout, begun);
 		t->tv_sec = left / 1000000000;
 		t->tv_usec = left % 1000000000 / 1000;
 		errno = saved;
@@ -207,7 +222,12 @@ ALSO(__select, select);
 EXPORT int pselect(int n, fd_set *r, fd_set *w, fd_set *x, const struct timespec *t, const sigset_t *mask)
 {
 	HOOK();
-	if (n < 0 || !legal(t) || !selects(n, r, w, x))
+	if (n < 0 || !legal(t))
 		return real.pselect(n, r, w, x, t, mask);
-	return by_poll(n, r, w, x, ns_of(t), mask);
+	if (selects(n, r, w, x))
+		return by_poll(n, r, w, x, ns_of(t), mask);
+	uint64_t begun = t ? clock_ns() : 0;
+	struct sleep_since s = sleep_now();
+	int got = real.pselect(n, r, w, x, t, mask);
+	return got >= 0 || errno != EINTR || !sleep_kicked(s) ? got : by_poll(n, r, w, x, remaining(ns_of(t), begun), mask);
 }

@@ -484,9 +484,16 @@ static int wait_for(struct pollfd *fds, nfds_t n, int64_t *time, const sigset_t 
 
 int pollset_wait(struct pollfd *fds, nfds_t n, int64_t timeout, const sigset_t *mask)
 {
-	int r;
-	do
-		r = wait_for(fds, n, &timeout, mask);
-	while (r == CHANGED);
-	return r;
+	uint64_t end = timeout > 0 ? clock_ns() + (uint64_t)timeout : 0;
+	for (;;) {
+		struct sleep_since s = sleep_now();
+		int r = wait_for(fds, n, &timeout, mask);
+		if (r == CHANGED)
+			continue;
+		if (r >= 0 || errno != EINTR || !sleep_kicked(s))
+			return r;
+		uint64_t now = clock_ns();
+		if (timeout > 0)
+			timeout = now < end ? (int64_t)(end - now) : 0;
+	}
 }

@@ -117,6 +117,9 @@ VERSION(pthread_setspecific, "2.2.5")
 	F(long, syscall, (long, ...)) \
 	F(int, sigaction, (int, const struct sigaction *, struct sigaction *)) \
 	F(int, sigprocmask, (int, const sigset_t *, sigset_t *)) \
+	F(int, sigsuspend, (const sigset_t *)) \
+	F(int, nanosleep, (const struct timespec *, struct timespec *)) \
+	F(int, clock_nanosleep, (clockid_t, int, const struct timespec *, struct timespec *)) \
 	F(int, pthread_sigmask, (int, const sigset_t *, sigset_t *)) \
 	F(void, longjmp, (struct __jmp_buf_tag *, int)) \
 	F(void, _longjmp, (struct __jmp_buf_tag *, int)) \

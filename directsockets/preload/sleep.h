@@ -33,5 +33,14 @@ bool sleep_moment(const struct sleep *s);
 // SA_RESTART; hook_signal.c counts.
 extern __thread uint32_t sleep_signals __attribute__((tls_model("initial-exec")));
 extern __thread uint32_t sleep_breaks __attribute__((tls_model("initial-exec")));
+extern __thread uint32_t sleep_kicks __attribute__((tls_model("initial-exec"))); // likewise, of ours (engage.c)
+
+// sleep_kicked: since then only our handler ran, which is none of the program's. What the kernel ends
+// with EINTR because of it goes on.
+struct sleep_since {
+	uint32_t signals, kicks;
+};
+static inline struct sleep_since sleep_now(void) { return (struct sleep_since){sleep_signals, sleep_kicks}; }
+static inline bool sleep_kicked(struct sleep_since s) { return sleep_kicks != s.kicks && sleep_signals == s.signals; }
 
 #endif

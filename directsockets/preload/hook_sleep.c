@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Exported: calls that sleep without a descriptor. The kernel restarts none of them after a handler,
+// and the one by which peers interrupt us (engage.c) is none of the program's. So what is left of the
+// time is slept after it, with all signals blocked but while asleep: none of the program's is missed.
+#include "hook.h"
+
+#include <errno.h>
+#include <time.h>
+
+#include "config.h"
+#include "files.h"
+#include "sleep.h"
+
+enum { SECOND = 1000000000 };
+
+// undisturbed: nobody can interrupt us.
+static bool undisturbed(void) { return config.off || files_top() == 0; }
+
+static void block(sigset_t *old)
+{
+	sigset_t all;
+	sigfillset(&all);
+	real.pthread_sigmask(SIG_SETMASK, &all, old);
+}
+
+static int64_t time_of(clockid_t clock)
+{
+	struct timespec t;
+	return clock_gettime(clock, &t) < 0 ? 0 : t.tv_sec * (int64_t)SECOND + t.tv_nsec;
+}
+
+static struct timespec span(int64_t ns) { return (struct timespec){ns / SECOND, ns % SECOND}; }
+
+// go_on sleeps until then, if only kicks end the sleep. It returns what is left.
+static int64_t go_on(clockid_t clock, int64_t until)
+{
+	sigset_t mask;
+	int64_t left;
+	block(&mask);
+	for (struct sleep_since s; (left = until - time_of(clock)) > 0;) {
+		struct timespec t = span(left);
+		s = sleep_now();
+		if (real.ppoll(NULL, 0, &t, &mask) < 0 && !sleep_kicked(s))
+			break;
+	}
+	real.pthread_sigmask(SIG_SETMASK, &mask, NULL);
+	return left > 0 ? left : 0;
+}
+
+EXPORT int clock_nanosleep(clockid_t clock, int flags, const struct timespec *t, struct timespec *rest)
+{
+	HOOK();
+	if (undisturbed())
+		return real.clock_nanosleep(clock, flags, t, rest);
+	bool absolute = flags & TIMER_ABSTIME;
+	struct timespec left;
+	struct sleep_since s = sleep_now();
+	int e = real.clock_nanosleep(clock, flags, t, &left);
+	if (e != EINTR)
+		return e;
+	if (sleep_kicked(s)) {
+		int64_t until = absolute ? t->tv_sec * (int64_t)SECOND + t->tv_nsec : time_of(clock) + left.tv_sec * (int64_t)SECOND + left.tv_nsec;
+		left = span(go_on(clock, until));
+		if (left.tv_sec == 0 && left.tv_nsec == 0)
+			return 0;
+	}
+	if (rest && !absolute)
+		*rest = left;
+	return EINTR;
+}
+
+EXPORT int nanosleep(const struct timespec *t, struct timespec *rest)
+{
+	HOOK();
+	if (undisturbed())
+		return real.nanosleep(t, rest);
+	int e = clock_nanosleep(CLOCK_MONOTONIC, 0, t, rest);
+	if (!e)
+		return 0;
+	errno = e;
+	return -1;
+}
+
+EXPORT int usleep(useconds_t us)
+{
+	struct timespec t = span(us * (int64_t)1000);
+	return nanosleep(&t, NULL);
+}
+
+EXPORT unsigned sleep(unsigned seconds)
+{
+	struct timespec t = {seconds, 0};
+	int saved = errno;
+	if (nanosleep(&t, &t) < 0)
+		return (unsigned)t.tv_sec;
+	errno = saved;
+	return 0;
+}
+
+EXPORT int sigsuspend(const sigset_t *mask)
+{
+	HOOK();
+	if (undisturbed())
+		return real.sigsuspend(mask);
+	sigset_t old;
+	struct sleep_since s;
+	block(&old);
+	do {
+		s = sleep_now();
+		real.sigsuspend(mask);
+	} while (errno == EINTR && sleep_kicked(s));
+	int saved = errno;
+	real.pthread_sigmask(SIG_SETMASK, &old, NULL);
+	errno = saved;
+	return -1;
+}
+
+EXPORT int pause(void)
+{
+	HOOK();
+	sigset_t mask;
+	real.pthread_sigmask(SIG_SETMASK, NULL, &mask);
+	return sigsuspend(&mask);
+}
