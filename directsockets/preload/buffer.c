@@ -35,6 +35,7 @@
 #include "budget.h"
 #include "channel.h"
 #include "hook.h"
+#include "transmit.h"
 
 enum { PAGE = 4096 };
 
@@ -80,7 +81,7 @@ static void *ordinary(struct buffer *b, size_t size)
 // registers: writes on c go by a lane, as far as we know, whose peer takes buffers.
 static bool registers(const struct conn *c)
 {
-	return conn_engaged(c) && !c->dead && !c->tx_off && !c->tx_shut && atomic_load(&c->channel->live) == 1 &&
+	return conn_engaged(c) && !c->dead && !tx_barred(c) && !c->tx_shut && atomic_load(&c->channel->live) == 1 &&
 	       c->channel->features & FEATURE_BUFFER && !load_acquire(&c->peer->go_back) && !load_acquire(&c->peer->closed);
 }
 

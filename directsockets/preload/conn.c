@@ -4,9 +4,10 @@
 //
 //	NEW ─connect/accept─► COUNTING ─threshold─► (rendezvous.c) ─► ATTACHED
 //	ATTACHED ──no other call of the family is on it──► ENGAGED
+//	ENGAGED, ATTACHED ──a program inherits it──► RESTING ──it has ended──► ATTACHED
 //	any ──reason──► OFF          any ──last close──► CLOSED ──► FREE
 //
-// engage.c has the step to ENGAGED.
+// engage.c has the steps to ENGAGED and ATTACHED.
 #include "real.h"
 
 #include "conn.h"
@@ -161,6 +162,9 @@ bool conn_enter(struct conn *c, int fd)
 	case CONN_ATTACHING:
 		rendezvous_step(c, fd);
 		break;
+	case CONN_RESTING:
+		conn_resume(c);
+		break;
 	}
 	if (c->state == CONN_ATTACHED)
 		conn_try_engage(c, fd);
@@ -285,23 +289,49 @@ void conn_lowat(const struct conn *c, int fd, uint32_t bytes)
 		real.setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof low);
 }
 
-bool conn_return(struct conn *c, int fd, enum reason why)
+void conn_rests(struct conn *c, uint64_t begun)
+{
+	enum { COST = 50 }; // the way back takes no more of the time than one part in so many
+	uint64_t now = clock_ns();
+	c->resting_since = now;
+	c->resting_until = now + COST * (now - begun);
+}
+
+static bool back(struct conn *c, int fd, enum reason why, enum conn_state to)
 {
 	atomic_store(&c->reason, why);
 	int pin = number_pin(c, fd);
 	if (pin < 0)
 		return true; // closed: there is nothing to take back
-	bool back = !c->dead && stream_back(c, pin); // a reset is known to us alone
-	if (back)
+	bool left = !c->dead && stream_back(c, pin); // a reset is known to us alone
+	if (left)
 		conn_lowat(c, pin, c->rcvlowat);
 	number_unpin(pin, fd); // sets would have it as long as it is open
-	if (!back)
+	if (!left)
 		return false;
 	epset_disengaged(c);
 	uint32_t is = CONN_ENGAGED;
-	if (atomic_compare_exchange_strong(&c->state, &is, CONN_OFF))
+	if (atomic_compare_exchange_strong(&c->state, &is, to))
 		config_log("connection %llu is back on TCP: %s", (unsigned long long)c->ino, reason_names[why]);
 	return true;
+}
+
+bool conn_return(struct conn *c, int fd, enum reason why)
+{
+	if (!back(c, fd, why, CONN_OFF))
+		return false;
+	uint32_t state = atomic_load(&c->state);
+	if (state == CONN_RESTING || state == CONN_ATTACHED) // another thread has taken it back, for a while
+		rendezvous_stay(c, fd, why);
+	return true;
+}
+
+bool conn_rest(struct conn *c, int fd, uint64_t begun)
+{
+	c->resting_until = ~0ull; // not before it is known
+	bool rests = back(c, fd, REASON_SHARED, CONN_RESTING);
+	conn_rests(c, begun);
+	return rests;
 }
 
 void conn_halt(struct conn *c, int fd, bool first)

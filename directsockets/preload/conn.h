@@ -135,6 +135,13 @@ void conn_halt(struct conn *c, int fd, bool first);
 // ended before with bytes unread; then it stays on its lane, and nothing is lost.
 bool conn_return(struct conn *c, int fd, enum reason why);
 
+// conn_rest is that for as long as programs have it that inherit it (heirs.c). Those who started them
+// began at clock_ns begun to take connections back: the longer that took, the longer it rests.
+// conn_rests begins such a time, conn_resume ends it if it is over.
+bool conn_rest(struct conn *c, int fd, uint64_t begun);
+void conn_rests(struct conn *c, uint64_t begun);
+void conn_resume(struct conn *c);
+
 // conn_lowat sets the kernel's SO_RCVLOWAT. While a connection is engaged the kernel has to tell of
 // each byte, since the program's counts those of the lane too (receive.c).
 void conn_lowat(const struct conn *c, int fd, uint32_t bytes);

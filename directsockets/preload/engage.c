@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The step of a connection from ATTACHED to ENGAGED.
+// The step of a connection from ATTACHED to ENGAGED, and from RESTING to ATTACHED.
 //
 // A call, which may sleep in the kernel on this socket or move TCP bytes, raises
 // `users` first and then looks at the state; engaging sets ENGAGING first and then
@@ -27,8 +27,12 @@
 #include <string.h>
 #include <sys/ioctl.h>
 
+#include "clock.h"
+#include "config.h"
 #include "epset.h"
+#include "heirs.h"
 #include "process.h"
+#include "receive.h"
 #include "sleep.h"
 #include "zcopy.h"
 
@@ -142,14 +146,22 @@ void conn_try_engage(struct conn *c, int fd)
 		} else if (atomic_load(&c->channel->live) != 1) {
 			leave_attached(c, fd, CONN_OFF, REASON_PEER_GONE);
 		} else if (atomic_load(&c->peer->generation) != c->generation) {
-			alone = true;
-			undecided(c, CONN_ATTACHED);
-		} else if (c->exposed || c->lent) {
+			alone = !c->engaged;
+			if (alone)
+				undecided(c, CONN_ATTACHED);
+			else
+				leave_attached(c, fd, CONN_OFF, REASON_PEER_GONE);
+		} else if (c->exposed || c->passes) {
 			leave_attached(c, fd, CONN_OFF, REASON_SHARED);
+		} else if (heirs_left(c)) {
+			conn_rests(c, clock_ns());
+			leave_attached(c, fd, CONN_RESTING, REASON_SHARED);
 		} else if ((count = counted(c, fd)) == UNCOUNTED) {
 			leave_attached(c, fd, CONN_OFF, REASON_UNCOUNTED);
 		} else if (count == MOVING) {
 			undecided(c, CONN_ATTACHED); // not now
+		} else if (c->engaged && !rx_quiet(c, fd)) {
+			undecided(c, CONN_ATTACHED);
 		} else if (!epset_engage(c, fd, &why)) {
 			if (why == REASON_NONE)
 				undecided(c, CONN_ATTACHED); // not now
@@ -157,7 +169,8 @@ void conn_try_engage(struct conn *c, int fd)
 				leave_attached(c, fd, CONN_OFF, why);
 		} else {
 			if (!config.test_rx_off)
-				atomic_store(&c->own->consent, ++c->rx_consented);
+				rx_consent(c, fd);
+			c->tx_back = false;
 			atomic_store(&c->rx_hint, 1);
 			c->engaged = true;
 			conn_lowat(c, fd, 1);
@@ -172,6 +185,23 @@ void conn_try_engage(struct conn *c, int fd)
 	if (alone)
 		rendezvous_release(c);
 	errno = saved;
+}
+
+void conn_resume(struct conn *c)
+{
+	enum { AGAIN = 8, SECOND = 1000000000 };
+	if (c->calls < c->due || c->owner != process_id())
+		return;
+	c->due = c->calls + AGAIN;
+	uint64_t now = clock_ns(), rested = now - c->resting_since;
+	if (now < c->resting_until)
+		return;
+	c->resting_until = now + (rested < SECOND ? rested / 8 : SECOND / 8);
+	uint32_t is = CONN_RESTING;
+	if (!heirs_left(c) && atomic_compare_exchange_strong(&c->state, &is, CONN_ATTACHED)) {
+		atomic_fetch_add(&conn_attached, 1);
+		c->due = 0;
+	}
 }
 
 bool conn_decided(struct conn *c)

@@ -8,9 +8,9 @@
 //
 //	close-on-exec   closed, as by a death; a reference that the family shares is
 //	                given back
-//	else            goes back to TCP first and stays there, for all who hold it:
-//	                what the new program would not find there it would wait for
-//	                without end
+//	else            goes back to TCP first, for all who hold it, until the program
+//	                has ended (heirs.c): what that would not find there it would
+//	                wait for without end
 //
 // posix_spawn and the like run the new program without calling us again; what its
 // file actions copy goes back to TCP when the action is added. A program may keep
@@ -26,19 +26,25 @@
 #include <string.h>
 
 #include "buffer.h"
+#include "clock.h"
 #include "config.h"
 #include "epset.h"
 #include "files.h"
+#include "heirs.h"
 #include "rendezvous.h"
 
 // What this call has given back, by descriptor: how often process_disinherit was
 // called, and 2 if for the first of several.
 static __thread uint8_t *given __attribute__((tls_model("initial-exec")));
 
+// When the way back of what the next program of this thread inherits has begun.
+static __thread uint64_t begun __attribute__((tls_model("initial-exec")));
+
 // inherited: another program is about to hold it, and it is not on TCP for good.
 static bool inherited(const struct conn *c, int fd)
 {
-	int flags = c->state == CONN_OFF ? -1 : real.fcntl(fd, F_GETFD);
+	bool never = c->state == CONN_OFF || c->state == CONN_LISTENER;
+	int flags = never ? -1 : real.fcntl(fd, F_GETFD);
 	return flags >= 0 && !(flags & FD_CLOEXEC);
 }
 
@@ -56,11 +62,14 @@ static void expose(struct conn *c, int fd, bool others)
 {
 	if (!inherited(c, fd))
 		return;
-	bool tried = c->exposed; // it could not, or is on its way: it is not waited for each time
-	c->exposed = true;
-	if (!conn_engaged(c) || (tried && others))
+	bool tried = heirs_any(c); // it could not, or is on its way: it is not waited for each time
+	if (others)
+		heirs_add(c, fd);
+	else
+		c->exposed = true;
+	if (!conn_decided(c) || (tried && others))
 		return;
-	if (!conn_return(c, fd, REASON_SHARED) && !others)
+	if (!(c->exposed ? conn_return(c, fd, REASON_SHARED) : conn_rest(c, fd, begun)) && !others)
 		conn_break(c, fd, REASON_SHARED);
 }
 
@@ -79,13 +88,13 @@ static void expose_copied(struct conn *c, int fd, bool first)
 	(void)first;
 	if (copied[fd] != epoch)
 		return;
-	c->exposed = true;
 	conn_stay(c, fd, REASON_SHARED);
 }
 
 // share prepares for a program that runs beside this one.
 static void share(const posix_spawn_file_actions_t *a)
 {
+	begun = clock_ns();
 	process_conns(halt);
 	process_conns(expose_beside);
 	if (a)
@@ -118,6 +127,7 @@ static void survived(struct conn *c, int fd, bool first)
 			return call; \
 		given = alloca((size_t)top); \
 		memset(given, 0, (size_t)top); \
+		begun = clock_ns(); \
 		process_conns(halt); \
 		process_conns(survive); \
 		buffer_leave(); \
@@ -125,6 +135,7 @@ static void survived(struct conn *c, int fd, bool first)
 		call; \
 		int saved = errno; \
 		process_conns(survived); \
+		heirs_done(); \
 		buffer_stay(); \
 		errno = saved; \
 		return -1; \
@@ -220,7 +231,9 @@ EXPORT int posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_acti
 {
 	HOOK();
 	share(a);
-	return real.posix_spawn(pid, path, a, attr, argv, env);
+	int r = real.posix_spawn(pid, path, a, attr, argv, env);
+	heirs_done();
+	return r;
 }
 
 EXPORT int posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_actions_t *a, const posix_spawnattr_t *attr,
@@ -228,7 +241,9 @@ EXPORT int posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_act
 {
 	HOOK();
 	share(a);
-	return real.posix_spawnp(pid, file, a, attr, argv, env);
+	int r = real.posix_spawnp(pid, file, a, attr, argv, env);
+	heirs_done();
+	return r;
 }
 
 // C libraries have these since 2.39. They are looked up when they are called: to look for
@@ -253,7 +268,9 @@ pidfd_spawner __real_pidfd_spawn, __real_pidfd_spawnp;
 		if (!next) \
 			return ENOSYS; \
 		share(a); \
-		return next(pidfd, file, a, attr, argv, env); \
+		int r = next(pidfd, file, a, attr, argv, env); \
+		heirs_done(); \
+		return r; \
 	}
 PIDFD_SPAWN(pidfd_spawn)
 PIDFD_SPAWN(pidfd_spawnp)
@@ -263,12 +280,16 @@ EXPORT int system(const char *command)
 {
 	HOOK();
 	share(NULL);
-	return real.system(command);
+	int r = real.system(command);
+	heirs_done();
+	return r;
 }
 
 EXPORT FILE *popen(const char *command, const char *type)
 {
 	HOOK();
 	share(NULL);
-	return real.popen(command, type);
+	FILE *f = real.popen(command, type);
+	heirs_done();
+	return f;
 }

@@ -31,6 +31,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "clock.h"
@@ -43,6 +44,7 @@ struct tables {
 	struct conn conns[FAMILY_CONNS];
 	struct channel channels[FAMILY_CHANNELS];
 	struct tables *parent; // of the process that forked us
+	uint64_t number;       // of the file
 };
 
 enum { SEATS = 64, SEAT_FREE = 0, SEAT_GIVEN, SEAT_TAKEN };
@@ -62,6 +64,12 @@ enum { MAKING_NS = 1000 * 1000 * 1000 }; // far more than that takes
 static _Atomic uint32_t serials;
 
 static uint64_t bit(int seat) { return (uint64_t)1 << seat; }
+
+static uint64_t number_of(int fd)
+{
+	struct stat st;
+	return real_fstat(fd, &st) == 0 ? st.st_ino : 0;
+}
 
 bool family_init(void)
 {
@@ -87,6 +95,7 @@ bool family_init(void)
 		if (p != MAP_FAILED) {
 			struct tables *t = p;
 			t->parent = tables;
+			t->number = number_of(fd);
 			status_fill(&t->head, offsetof(struct tables, conns), sizeof(struct conn), FAMILY_CONNS);
 			memory = fd;
 			tables = t;
@@ -257,6 +266,14 @@ void family_signal(uint64_t of, int signo)
 	}
 }
 
+uint64_t family_place(const struct conn *c)
+{
+	struct tables *t = tables;
+	while (t && (c < t->conns || c >= t->conns + FAMILY_CONNS))
+		t = t->parent;
+	return t ? (t->number * FAMILY_CONNS + (uint64_t)(c - t->conns)) & INT64_MAX : INT64_MAX;
+}
+
 bool family_channel_known(const struct channel *ch)
 {
 	for (struct tables *t = tables; t; t = t->parent)
@@ -331,5 +348,5 @@ const char *const reason_names[REASON_COUNT] = {
 	"io_uring", "raw system call", "policy", "short connections", "nat", "unread",
 };
 const char *const state_names[] = {
-	"free", "new", "listener", "counting", "offered", "attaching", "attached", "engaging", "engaged", "tcp", "closed",
+	"free", "new", "listener", "counting", "offered", "attaching", "attached", "engaging", "engaged", "tcp", "closed", "resting",
 };

@@ -41,6 +41,7 @@ enum conn_state {
 	CONN_ENGAGED,   // calls go through lanes where directions have switched
 	CONN_OFF,       // stays on TCP, reason says why
 	CONN_CLOSED,    // last reference gone
+	CONN_RESTING,   // has a lane; on TCP until the programs that have inherited it end: heirs.c
 };
 
 // Why a connection is on TCP. The numbers are published.
@@ -139,9 +140,12 @@ struct conn {
 	_Atomic bool unlaned;   // an option was set that lanes do not do
 	_Atomic bool inq;       // TCP_INQ: recvmsg says what is left to read
 	_Atomic bool stamps;    // SO_TIMESTAMP: recvmsg says when it came
-	_Atomic bool exposed;   // a program without our tables may hold it
-	_Atomic bool lent;      // passed on to another process
-	_Atomic uint8_t passes; // how often
+	_Atomic bool exposed;   // a program without our tables may hold it, as long as it lives
+	_Atomic uint32_t exposures; // how often such programs have inherited it: heirs.c
+	_Atomic uint32_t ended;     // those of so many times have ended
+	_Atomic uint64_t heirs_in;  // inode of the directory where that is asked
+	_Atomic uint64_t resting_since, resting_until; // clock_ns
+	_Atomic uint32_t passes; // how often it was passed on to another process
 	_Atomic bool received;  // passed on to us by one that may hold it still; passing.c
 	_Atomic bool dead;      // reset: error, then end of stream
 	_Atomic bool told;      // the program has had the error of a reset
@@ -172,6 +176,8 @@ struct conn {
 	bool rx_pending;        // a TAG_SWITCH waits for rx_switch_at
 	uint64_t rx_switch_at;  // N
 	uint64_t rx_consented;
+	uint64_t rx_switched; // how many TAG_SWITCH came
+	bool rx_crossing;     // one was dropped, and its TAG_BACK comes
 	_Atomic bool rx_eof;    // nothing more comes
 	_Atomic bool rx_fin;    // the kernel has the peer's end; the lane may hold more
 	_Atomic bool rx_shut; // by us
@@ -187,7 +193,9 @@ struct conn {
 	struct lane_tx tx;
 	_Atomic uint32_t tx_mode;
 	uint64_t tx_switches;
-	_Atomic bool tx_shut, tx_off;
+	_Atomic bool tx_shut;
+	_Atomic bool tx_off;  // by TCP from now on
+	_Atomic bool tx_back; // for now
 	uint64_t tx_heard;        // lane_rx bytes at the last write
 	bool tx_behind;           // and there were more
 	_Atomic uint32_t starved; // times a write found no room
@@ -225,6 +233,7 @@ bool family_live(uint64_t seats); // one of these at least
 void family_signal(uint64_t seats, int signo);
 
 struct conn *family_conn_new(void);       // NULL when there is no room
+uint64_t family_place(const struct conn *c); // a number that no other connection of this host has at the same time
 void family_conn_free(struct conn *c);    // once refs and users are 0
 // family_conn_next walks over those in use that this process has made.
 struct conn *family_conn_next(struct conn *after);

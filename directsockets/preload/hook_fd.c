@@ -16,6 +16,7 @@
 #include "filemap.h"
 #include "files.h"
 #include "rendezvous.h"
+#include "tuple.h"
 #include "stream.h"
 
 EXPORT int socket(int domain, int type, int protocol)
@@ -29,14 +30,6 @@ EXPORT int socket(int domain, int type, int protocol)
 		errno = saved;
 	}
 	return fd;
-}
-
-static uint16_t port_of(const struct sockaddr *a, socklen_t n)
-{
-	uint16_t port = 0; // where both families have it
-	if (a && n >= (socklen_t)sizeof(struct sockaddr_in) && (a->sa_family == AF_INET || a->sa_family == AF_INET6))
-		memcpy(&port, (const char *)a + offsetof(struct sockaddr_in, sin_port), sizeof port);
-	return port;
 }
 
 EXPORT int connect(int fd, const struct sockaddr *a, socklen_t n)
@@ -58,7 +51,7 @@ EXPORT int connect(int fd, const struct sockaddr *a, socklen_t n)
 	uint32_t is = CONN_NEW;
 	if (c->state == CONN_NEW && (r == 0 || saved == EINPROGRESS || saved == EINTR)) {
 		atomic_store_explicit(&c->active, true, memory_order_relaxed);
-		c->port = port_of(a, n);
+		c->port = tuple_port(a, n);
 		atomic_compare_exchange_strong(&c->state, &is, CONN_COUNTING);
 	}
 	conn_put(c);
@@ -123,7 +116,7 @@ static int accepted(int listener, int fd, bool nonblock)
 			struct sockaddr_storage own;
 			socklen_t n = sizeof own;
 			if (getsockname(listener, (struct sockaddr *)&own, &n) == 0)
-				l->port = port_of((struct sockaddr *)&own, n);
+				l->port = tuple_port((struct sockaddr *)&own, n);
 		}
 		if (c)
 			c->port = l->port;

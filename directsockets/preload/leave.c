@@ -8,6 +8,7 @@
 
 #include <poll.h>
 
+#include "clock.h"
 #include "conn.h"
 #include "doorbell.h"
 #include "receive.h"
@@ -18,7 +19,6 @@
 static int tx_left(struct conn *c, int fd)
 {
 	bool out = true;
-	c->tx_off = true;
 	if (stream_lock(c, fd, &c->tx_lock)) {
 		tx_turn(c, fd);
 		out = c->dead || (!c->tx.again.left && (c->tx_mode == MODE_TCP || c->tx_shut));
@@ -48,6 +48,7 @@ static int rx_left(struct conn *c, int fd)
 
 static int both_left(struct conn *c, int fd)
 {
+	c->tx_back = true;
 	int out = tx_left(c, fd), in = rx_left(c, fd);
 	return in < 0 ? in : in & out;
 }
@@ -55,18 +56,23 @@ static int both_left(struct conn *c, int fd)
 // leave takes steps until they are done, the peer has had 1 s, or it is gone.
 static bool leave(struct conn *c, int fd, int (*step)(struct conn *c, int fd))
 {
-	enum { KICK = 64 }; // milliseconds
-	for (int i = 0, done; i < LEAVE_MS; i++) {
+	enum { SPINS = 4, NAPS = 40, KICK = 64 }; // NAPS of some 100 us, all else in milliseconds
+	for (int i = 0, ms = 0, done; ms < LEAVE_MS; i++) {
 		if ((done = step(c, fd)))
 			return done > 0;
 		if (atomic_load(&c->channel->live) != 1 || c->state == CONN_CLOSED)
 			return false;
 		doorbell_ring(c, &c->peer->rx_waiters);
 		doorbell_ring(c, &c->peer->tx_waiters);
-		if (i % KICK == 4)
+		if (i >= NAPS && ms++ % KICK == 0)
 			channel_kick(c->channel);
 		conn_heed(); // two processes may wait for each other
-		real.poll(NULL, 0, i < 4 ? 0 : 1);
+		if (i < SPINS)
+			real.poll(NULL, 0, 0);
+		else if (i < NAPS)
+			clock_nap();
+		else
+			real.poll(NULL, 0, 1);
 	}
 	return false;
 }
@@ -79,6 +85,10 @@ void stream_halt(struct conn *c, int fd)
 	}
 }
 
-bool stream_leave_tx(struct conn *c, int fd) { return leave(c, fd, tx_left); }
+bool stream_leave_tx(struct conn *c, int fd)
+{
+	c->tx_off = true;
+	return leave(c, fd, tx_left);
+}
 
 bool stream_back(struct conn *c, int fd) { return leave(c, fd, both_left); }

@@ -23,7 +23,7 @@
 //	passed on twice                is not said to be free
 //	passed on, not yet found free  sets the second word before; also if who passes it on does
 //	                               not know it, or has only peeked at the message
-//	another program got it         is not said to be free: exec, posix_spawn (c->exposed)
+//	another program got it         is not said to be free: exec, posix_spawn (heirs.c)
 //
 // A process that does not use this library may receive it, pass it on and keep it; that
 // is not seen. The model is test/memmodel/channel: passing.
@@ -42,6 +42,7 @@
 #include "config.h"
 #include "conn.h"
 #include "files.h"
+#include "heirs.h"
 #include "tuple.h"
 
 enum { FREE = SIGIO }; // with another signal who asks for SIGIO without us would get that
@@ -73,16 +74,12 @@ static bool equal(const struct tcp_info *a, const struct tcp_info *b)
 	       a->tcpi_notsent_bytes == b->tcpi_notsent_bytes;
 }
 
-static uint16_t port_of(int fd, bool remote)
+static uint16_t server(int fd, bool active)
 {
-	struct sockaddr_storage a = {0};
+	struct sockaddr_storage a;
 	socklen_t n = sizeof a;
-	if ((remote ? getpeername(fd, (struct sockaddr *)&a, &n) : getsockname(fd, (struct sockaddr *)&a, &n)) < 0)
-		return 0;
-	uint8_t address[16];
-	uint16_t port;
-	tuple_side(address, &port, &a);
-	return port;
+	int r = active ? getpeername(fd, (struct sockaddr *)&a, &n) : getsockname(fd, (struct sockaddr *)&a, &n);
+	return r == 0 ? tuple_port((struct sockaddr *)&a, n) : 0;
 }
 
 // position finds out what has been read and written before, and who connected: bytes_acked
@@ -104,7 +101,7 @@ static bool position(struct conn *c, int fd)
 		c->active = syn;
 		c->tcp_rx = t.tcpi_bytes_received - (uint64_t)in;
 		c->tcp_tx = written;
-		c->port = port_of(fd, syn);
+		c->port = server(fd, syn);
 		return true;
 	}
 	return false;
@@ -143,22 +140,11 @@ static void begin(int fd)
 	}
 	if (!passing_ours(c, fd))
 		spoil(fd);
-	if (conn_decided(c)) {
+	atomic_fetch_add(&c->passes, 1); // before it lets go: or another thread looks for the peer again
+	if (conn_decided(c))
 		conn_stay(c, fd, REASON_SHARED);
-	} else {
-		c->lent = true; // before it lets go: or another thread looks for the peer again
+	else
 		rendezvous_release(c);
-	}
-	conn_put(c);
-}
-
-static void sent(int fd)
-{
-	struct conn *c = conn_get(fd);
-	if (!c)
-		return;
-	if (c->lent && c->passes < 2)
-		c->passes++;
 	conn_put(c);
 }
 
@@ -167,14 +153,18 @@ static void unsent(int fd)
 	struct conn *c = conn_get(fd);
 	if (!c)
 		return;
-	if (c->passes == 0)
-		c->lent = false;
+	if (c->passes > 0) // the number may be another connection's by now
+		c->passes--;
 	conn_put(c);
 }
 
 void passing_begin(const struct msghdr *h) { each(h, begin); }
 
-void passing_end(const struct msghdr *h, bool was_sent) { each(h, was_sent ? sent : unsent); }
+void passing_end(const struct msghdr *h, bool sent)
+{
+	if (!sent)
+		each(h, unsent);
+}
 
 static void came(int fd)
 {
@@ -198,9 +188,9 @@ bool passing_ours(struct conn *c, int fd)
 	return !c->received;
 }
 
-void passing_closed(const struct conn *c, int fd, uint32_t was)
+void passing_closed(struct conn *c, int fd, uint32_t was)
 {
-	bool as_it_came = !c->exposed && !c->inq && !c->stamps && !c->rx_shut && !c->tx_off;
-	if (c->passes == 1 && was == CONN_COUNTING && as_it_came)
+	bool as_it_came = !c->inq && !c->stamps && !c->rx_shut && !c->tx_off;
+	if (c->passes == 1 && was == CONN_COUNTING && as_it_came && !heirs_left(c))
 		real.fcntl(fd, F_SETSIG, FREE);
 }

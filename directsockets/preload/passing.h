@@ -21,7 +21,7 @@ bool passing_ours(struct conn *c, int fd);
 
 // passing_closed is told that the last descriptor in this family is about to be closed, and
 // which state the connection had.
-void passing_closed(const struct conn *c, int fd, uint32_t was);
+void passing_closed(struct conn *c, int fd, uint32_t was);
 
 static inline bool passing_some(const struct msghdr *h) { return h && h->msg_control && h->msg_controllen; }
 

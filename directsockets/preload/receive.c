@@ -168,11 +168,16 @@ void rx_turn(struct conn *c, int fd)
 		took = true;
 		bool lane = c->rx_mode == MODE_LANE;
 		bool asked = atomic_load(&c->own->go_back);
-		if (tag == TAG_SWITCH && !lane && a >= c->tcp_rx && c->rx_consented) {
+		if (tag == TAG_SWITCH && !lane && a >= c->tcp_rx && c->rx_consented && (!asked || c->rx_frozen)) {
 			c->rx_pending = true;
 			c->rx_switch_at = a;
-		} else if (asked && !lane && (tag == TAG_SWITCH || (tag == TAG_BACK && a == c->rx.bytes))) {
-			// It crossed our go_back, and nothing was on the lane.
+			c->rx_switched++;
+		} else if (tag == TAG_SWITCH && !lane && asked) {
+			// It crossed our go_back, and nothing is on the lane before BACK.
+			c->rx_crossing = true;
+			c->rx_switched++;
+		} else if (tag == TAG_BACK && !lane && c->rx_crossing && a == c->rx.bytes) {
+			c->rx_crossing = false;
 		} else if (tag == TAG_BACK && lane && a == c->rx.bytes) {
 			atomic_store(&c->rx_mode, MODE_TCP);
 			c->rx_late = dropped && c->rx_told;
@@ -189,6 +194,23 @@ void rx_turn(struct conn *c, int fd)
 		lane_give(&c->rx);
 		doorbell_ring(c, &c->peer->tx_waiters); // who waits for SWITCH to be taken
 	}
+}
+
+bool rx_quiet(struct conn *c, int fd)
+{
+	rx_turn(c, fd);
+	return left(c) && !c->rx_eof && c->rx_mode == MODE_TCP && !c->rx_frozen && !c->rx_pending && !c->rx_crossing;
+}
+
+void rx_consent(struct conn *c, int fd)
+{
+	atomic_store(&c->own->go_back, 0);
+	if (c->rx_consented == c->rx_switched) // else the last one has not been used, and is good
+		atomic_store(&c->own->consent, ++c->rx_consented);
+	// A writer that has posted SWITCH fences, and looks at go_back. Either it sees that it is 0, and no
+	// TCP byte follows, or we see SWITCH before we read any.
+	atomic_thread_fence(memory_order_seq_cst);
+	rx_turn(c, fd);
 }
 
 // knows: the kernel has reset the connection by itself.

@@ -36,6 +36,11 @@ bool rx_probe(struct conn *c, int fd);
 // It is over when rx_frozen is false; then rx_mode tells whether it worked.
 void rx_freeze(struct conn *c, int fd);
 
+// rx_consent lets the peer write by the lane, for the first time or after rx_freeze; then
+// rx_quiet has to be true: by TCP, and nothing is on the lane.
+bool rx_quiet(struct conn *c, int fd);
+void rx_consent(struct conn *c, int fd);
+
 // rx_goes_on: as far as is known the peer has not ended, nor sent urgent data, at which reads end.
 bool rx_goes_on(const struct conn *c, int fd);
 

@@ -45,6 +45,7 @@
 #include "conn.h"
 #include "epset.h"
 #include "files.h"
+#include "heirs.h"
 #include "lock.h"
 #include "offer.h"
 #include "passing.h"
@@ -203,13 +204,18 @@ static void begin(struct conn *c, int fd, const char *peer, uint64_t ino)
 	join(c, fd, peer);
 }
 
+static void shared(struct conn *c)
+{
+	atomic_store(&c->reason, REASON_SHARED);
+	c->due = c->calls + c->calls / 8 + 1;
+}
+
 static void first(struct conn *c, int fd)
 {
 	char peer[64];
 	uint64_t ino;
-	if (conn_shared(c) || c->lent || !passing_ours(c, fd)) {
-		atomic_store(&c->reason, REASON_SHARED);
-		c->due = c->calls + c->calls / 8 + 1; // a forking server closes its copy soon
+	if (conn_shared(c) || c->passes || !passing_ours(c, fd)) {
+		shared(c); // a forking server closes its copy soon
 		return;
 	}
 	if (c->exposed) {
@@ -227,6 +233,10 @@ static void first(struct conn *c, int fd)
 	}
 	if (!presence_prepared()) {
 		stay(c, fd, REASON_DIRECTORY);
+		return;
+	}
+	if (heirs_left(c)) {
+		shared(c);
 		return;
 	}
 	if (!worth_looking(c))

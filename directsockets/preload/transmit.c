@@ -96,7 +96,7 @@ static void give_back(struct conn *c, int fd, uint64_t taken)
 // settled: the lane, and nothing speaks against it.
 HINT static inline bool settled(const struct conn *c)
 {
-	return c->tx_mode == MODE_LANE && !c->tx_off && !c->tx.poor && !c->tx_since && !c->rx_fin && !c->dead && !c->tx_shut && !load_acquire(&c->peer->closed) &&
+	return c->tx_mode == MODE_LANE && !tx_barred(c) && !c->tx.poor && !c->tx_since && !c->rx_fin && !c->dead && !c->tx_shut && !load_acquire(&c->peer->closed) &&
 	       !load_acquire(&c->peer->shut) && !load_acquire(&c->peer->go_back) && !config.test_switch &&
 	       atomic_load_explicit((_Atomic uint32_t *)&c->channel->live, memory_order_relaxed) == 1;
 }
@@ -162,7 +162,7 @@ void tx_turn(struct conn *c, int fd)
 	bool gone = load_acquire(&c->peer->closed) || atomic_load_explicit(&c->channel->live, memory_order_relaxed) != 1;
 	uint64_t back = load_acquire(&c->peer->go_back);
 	// Who has ended may be gone, or may refuse what we send; TCP knows.
-	bool stop = c->tx_off || back || gone || c->rx_fin || load_acquire(&c->peer->shut);
+	bool stop = tx_barred(c) || back || gone || c->rx_fin || load_acquire(&c->peer->shut);
 	stop = stop || poor(c) || stuck(c);
 	if (c->tx_mode == MODE_TCP) {
 		if (stop || load_acquire(&c->peer->consent) <= c->tx_switches || atomic_load(&c->peer->generation) != c->generation)

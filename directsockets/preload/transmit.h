@@ -39,6 +39,9 @@ uint32_t tx_ready(struct conn *c, int fd);
 // tx_room: EPOLLOUT now, in LANE mode. A hint, without locks.
 HINT bool tx_room(struct conn *c);
 
+// tx_barred: it writes by TCP, whatever the peer wants.
+static inline bool tx_barred(const struct conn *c) { return c->tx_off || c->tx_back; }
+
 // tx_plain: EPOLLOUT now, by the lane. Needs no lock; another thread may be writing.
 HINT bool tx_plain(struct conn *c);
 

@@ -27,6 +27,14 @@ void tuple_side(uint8_t to[16], uint16_t *port, const struct sockaddr_storage *s
 	}
 }
 
+uint16_t tuple_port(const struct sockaddr *a, socklen_t n)
+{
+	uint16_t port = 0; // where both families have it
+	if (a && n >= (socklen_t)sizeof(struct sockaddr_in) && (a->sa_family == AF_INET || a->sa_family == AF_INET6))
+		memcpy(&port, (const char *)a + offsetof(struct sockaddr_in, sin_port), sizeof port);
+	return port;
+}
+
 bool tuple_inside(const uint8_t a[16], const struct subnet *s)
 {
 	static const uint8_t v4[12] = {[10] = 0xff, [11] = 0xff};

@@ -62,6 +62,7 @@
 #include "conn.h"
 #include "doorbell.h"
 #include "process.h"
+#include "transmit.h"
 
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77 // Linux 6.5
@@ -135,7 +136,7 @@ bool zcopy_stays(const struct zcopy *z)
 {
 	const struct conn *c = z->c;
 	return !c || (lane_wanted(&c->tx) && !load_acquire(&c->peer->go_back) && !load_acquire(&c->peer->closed) &&
-		      !c->tx_off && !c->rx_fin && atomic_load(&c->channel->live) == 1);
+		      !tx_barred(c) && !c->rx_fin && atomic_load(&c->channel->live) == 1);
 }
 
 bool zcopy_withdraw(struct conn *c)

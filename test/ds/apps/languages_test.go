@@ -26,7 +26,8 @@ func TestPerlRuby(t *testing.T) {
 	}})
 }
 
-// Java by sockets that block and by a selector.
+// Java by sockets that block and by a selector; also where the server starts programs, which inherit
+// its sockets for a moment.
 func TestJava(t *testing.T) {
 	if testing.Short() {
 		t.Skip("left to make test-all")
@@ -35,9 +36,9 @@ func TestJava(t *testing.T) {
 		const home = "/usr/lib/jvm/default-java"
 		java := s.compile(home, "Echo")
 		out := ""
-		for _, server := range []string{"blocking", "nio"} {
+		for _, server := range [][]string{{"blocking"}, {"nio"}, {"nio", "100"}} {
 			port := freePort()
-			s.serve(port, home+"/bin/java", java("serve", server, strconv.Itoa(port))...)
+			s.serve(port, home+"/bin/java", java(slices.Concat([]string{"serve", server[0], strconv.Itoa(port)}, server[1:])...)...)
 			for _, client := range []string{"blocking", "nio"} {
 				out += string(s.run(nil, home+"/bin/java", java("talk", client, strconv.Itoa(port), "100")...))
 			}

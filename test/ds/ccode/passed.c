@@ -10,21 +10,34 @@
 //	0u  0 has not read this  0.  0 closes it           0X that is killed
 //	0r  0 reads this         0+  0 copies it           0k 0 is killed
 //	0o  0 asks for stamps    0!  0 cannot pass it on, for want of room
+//	0e  0 forks a child that becomes such a program, 0X likewise
+//	0p  0 spawns one that starts another and ends, 0q one that closes all that it inherits
+//	0y  0 has the shell do nothing, 0Y read a byte from it, 0Z write one to it (system)
+//	0z  0 closes its descriptor 0, so that the connection that comes next is that
+//	0T  talks as 0t until there is a lane, with the library, for 10 s at most
+//	0s  nobody does anything for a while
+//	0W  we sleep, in each way that there is, while 0 has the shell do nothing
 //
-// 0>>1 and 1<< do it by sendmmsg and recvmmsg, 0>!1 and 1<! by syscall(2). Around each talk a line says so, so that who reads what
-// the library says knows when there was a lane. Each byte is answered by the next value, in order.
+// 0>>1 and 1<< do it by sendmmsg and recvmmsg, 0>!1 and 1<! by syscall(2). After each talk a line says whether
+// its last bytes came by TCP. Each byte is answered by the next value, in order.
 #define _GNU_SOURCE
+#include <errno.h>
 #include <fcntl.h>
+#include <linux/tcp.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { AGENTS = 3, MAIL = 100, ORDERS = 110, ROUNDS = 200, MOST = 64 };
@@ -121,11 +134,49 @@ static int answer(int n, int write_too)
 	return 0;
 }
 
-static pid_t spawned(void)
+static char *sleeps[] = {"sleep", "1000", NULL};
+
+static pid_t spawned(char *argv[])
 {
-	char *argv[] = {"sleep", "1000", NULL};
 	check(posix_spawnp(&child, argv[0], NULL, NULL, argv, environ) == 0, "posix_spawn");
 	return child;
+}
+
+static int executed(void)
+{
+	char none;
+	int p[2];
+	check(pipe2(p, O_CLOEXEC) == 0, "a pipe");
+	if ((child = fork()) == 0) {
+		execvp(sleeps[0], sleeps);
+		_exit(1);
+	}
+	close(p[1]);
+	check(child > 0 && read(p[0], &none, 1) == 0, "exec");
+	return close(p[0]);
+}
+
+// orphaned spawns a program that leaves one behind, which is the child from then on.
+static int orphaned(void)
+{
+	char *argv[] = {"sh", "-c", "sleep 1000 >/dev/null & echo $!", NULL}, line[32] = "";
+	posix_spawn_file_actions_t a;
+	int p[2];
+	pid_t first;
+	check(pipe2(p, O_CLOEXEC) == 0 && posix_spawn_file_actions_init(&a) == 0 && posix_spawn_file_actions_adddup2(&a, p[1], 1) == 0, "a pipe");
+	check(posix_spawnp(&first, argv[0], &a, NULL, argv, environ) == 0, "posix_spawn");
+	close(p[1]);
+	check(read(p[0], line, sizeof line - 1) > 0 && waitpid(first, NULL, 0) == first, "its child");
+	close(p[0]);
+	posix_spawn_file_actions_destroy(&a);
+	return (child = atoi(line)) <= 0;
+}
+
+static int shell(const char *format)
+{
+	char command[100];
+	snprintf(command, sizeof command, format, now());
+	return system(command);
 }
 
 static int obey(int us, struct order o)
@@ -166,12 +217,26 @@ static int obey(int us, struct order o)
 			for (;;)
 				pause();
 		return child < 0;
+	case 'e':
+		return executed();
 	case 'x':
-		return spawned() < 0;
+		return spawned(sleeps) < 0;
+	case 'q':
+		return spawned((char *[]){"sh", "-c", "for n in 3 4 5 6 7 8 9; do eval \"exec $n>&-\"; done; exec sleep 1000", NULL}) < 0;
+	case 'p':
+		return orphaned();
+	case 'y':
+		return shell(":");
+	case 'z':
+		return close(STDIN_FILENO);
+	case 'Y':
+		return shell("head -c 1 <&%d >/dev/null");
+	case 'Z':
+		return shell("printf x >&%d");
 	case 'F':
 	case 'X':
 		kill(child, SIGKILL);
-		return waitpid(child, NULL, 0) != child;
+		return waitpid(child, NULL, 0) != child && errno != ECHILD;
 	}
 	return -1;
 }
@@ -193,6 +258,7 @@ static int orders[AGENTS], s = -1;
 static pid_t agents[AGENTS];
 static unsigned char out, in; // next values
 static int ahead;
+static char byte_of[1];
 
 static int begun(int to, char what, char way, int arg)
 {
@@ -232,19 +298,104 @@ static void hear(void)
 	in++;
 }
 
-static void talk(int with)
+// by_tcp is how many bytes the kernel has moved.
+static uint64_t by_tcp(void)
 {
-	static int n;
-	fprintf(stderr, "talk %d\n", ++n);
+	struct tcp_info t;
+	socklen_t n = sizeof t;
+	check(getsockopt(s, IPPROTO_TCP, TCP_INFO, &t, &n) == 0, "TCP_INFO");
+	return t.tcpi_bytes_received + t.tcpi_bytes_sent;
+}
+
+// rounds talks, and tells whether the last bytes came by lanes.
+static int rounds(int with)
+{
+	uint64_t before = 0;
 	check(begun(with, 't', 0, ahead + ROUNDS), "order");
 	for (int i = 0; i < ROUNDS; i++) {
+		if (i == ROUNDS - 10)
+			before = by_tcp();
 		say();
 		hear();
 	}
 	for (; ahead > 0; ahead--)
 		hear();
 	check(done(with) == 0, "what an agent does");
-	fprintf(stderr, "end %d\n", n);
+	return by_tcp() == before;
+}
+
+static void talk(int with, int patient)
+{
+	static int n;
+	const char *library = getenv("LD_PRELOAD");
+	time_t end = time(NULL) + 10;
+	int lane;
+	while (!(lane = rounds(with)) && patient && library && *library && time(NULL) < end)
+		usleep(10000);
+	fprintf(stderr, "talk %d by %s\n", ++n, lane ? "lanes" : "TCP");
+}
+
+static void none(int signo) { (void)signo; }
+
+// sleeps sleeps by one of several ways for so many nanoseconds; false: there are no more.
+static int sleeps_by(int way, long ns)
+{
+	struct timespec t = {0, ns}, now;
+	struct timeval tv = {0, ns / 1000};
+	struct itimerval timer = {.it_value = tv};
+	sigset_t empty;
+	sigemptyset(&empty);
+	switch (way) {
+	case 0:
+		check(nanosleep(&t, NULL) == 0, "nanosleep");
+		return 1;
+	case 1:
+		check(clock_nanosleep(CLOCK_MONOTONIC, 0, &t, NULL) == 0, "clock_nanosleep");
+		return 1;
+	case 2:
+		clock_gettime(CLOCK_REALTIME, &now);
+		t.tv_sec = now.tv_sec + (now.tv_nsec + ns) / 1000000000;
+		t.tv_nsec = (now.tv_nsec + ns) % 1000000000;
+		check(clock_nanosleep(CLOCK_REALTIME, TIMER_ABSTIME, &t, NULL) == 0, "clock_nanosleep until");
+		return 1;
+	case 3:
+		check(usleep((useconds_t)(ns / 1000)) == 0, "usleep");
+		return 1;
+	case 4:
+		check(sleep(1) == 0, "sleep");
+		return 1;
+	case 5:
+		check(poll(NULL, 0, (int)(ns / 1000000)) == 0, "poll");
+		return 1;
+	case 6:
+		check(select(0, NULL, NULL, NULL, &tv) == 0, "select");
+		return 1;
+	case 7:
+	case 8:
+	case 9:
+		signal(SIGALRM, none);
+		setitimer(ITIMER_REAL, &timer, NULL);
+		check((way == 7 ? pause() : way == 8 ? sigsuspend(&empty) : nanosleep(&(struct timespec){10, 0}, &t)) == -1 && errno == EINTR, "a signal");
+		check(way < 9 || t.tv_sec == 9, "what is left");
+		return 1;
+	}
+	return 0;
+}
+
+static void sleep_all(int who)
+{
+	enum { NS = 100000000 };
+	struct timespec begin, end;
+	for (int way = 0, more = 1; more; way++) {
+		talk(who, 1);
+		check(begun(who, 'y', 0, 0), "order");
+		clock_gettime(CLOCK_MONOTONIC, &begin);
+		more = sleeps_by(way, NS);
+		clock_gettime(CLOCK_MONOTONIC, &end);
+		int64_t took = (end.tv_sec - begin.tv_sec) * 1000000000ll + end.tv_nsec - begin.tv_nsec;
+		check(!more || took >= NS - 1000000, "the time that it was to take");
+		check(done(who) == 0, "what an agent does");
+	}
 }
 
 static void step(const char *text)
@@ -265,7 +416,20 @@ static void step(const char *text)
 		check(order(who, 'c', a.sin_port) == 0 && (s = accept(l, NULL, NULL)) >= 0, text);
 		return;
 	case 't':
-		talk(who);
+	case 'T':
+		talk(who, text[1] == 'T');
+		return;
+	case 's':
+		usleep(200000);
+		return;
+	case 'W':
+		sleep_all(who);
+		return;
+	case 'Y':
+		check(write(s, "x", 1) == 1 && order(who, 'Y', 0) == 0, text);
+		return;
+	case 'Z':
+		check(order(who, 'Z', 0) == 0 && read(s, byte_of, 1) == 1 && byte_of[0] == 'x', text);
 		return;
 	case 'u':
 		say();

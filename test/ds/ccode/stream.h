@@ -47,7 +47,7 @@ struct direction {
 
 struct conn {
 	struct direction to[2]; // to[server] is what the client writes
-	bool handed_over;       // by one end; with the locks of both writers
+	int handed_over;        // by one end: 1 to programs, 2 for good; with the locks of both writers
 };
 
 struct run {

@@ -4,7 +4,8 @@
 // is about to take a connection back to TCP, it comes late, so that others close that
 // connection meanwhile, and open another with the same number. With TARDY=arms all others come late
 // when they are about to arm a doorbell, so that the channel ends meanwhile, and with TARDY=looks when
-// they have looked into a set in a set, so that something comes for it.
+// they have looked into a set in a set, so that something comes for it; with TARDY=posts before they
+// post what changes a direction, so that the other end does meanwhile.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <string.h>
@@ -16,16 +17,18 @@
 PLAIN void __cyg_profile_func_enter(void *function, void *caller);
 PLAIN void __cyg_profile_func_exit(void *function, void *caller);
 
-void conn_halt(void), conn_return(void), stream_halt(void), stream_back(void), stream_heed(void), doorbell_arm(void), epset_peek(void); // called by nobody here
+void conn_halt(void), conn_return(void), conn_rest(void), stream_halt(void), stream_back(void), stream_heed(void), doorbell_arm(void), epset_peek(void),
+	lane_post(void); // called by nobody here
 
 static const struct tardy {
 	const char *name;
-	void (*late[5])(void);
+	void (*late[6])(void);
 	int first, behind; // the first thread, or all others; where the function ends
 } ways[] = {
 	{"TARDY=arms", {doorbell_arm}, 0, 0},
 	{"TARDY=looks", {epset_peek}, 0, 1},
-	{"", {conn_halt, conn_return, stream_halt, stream_back, stream_heed}, 1, 0},
+	{"TARDY=posts", {lane_post}, 0, 0},
+	{"", {conn_halt, conn_return, conn_rest, stream_halt, stream_back, stream_heed}, 1, 0},
 };
 
 PLAIN static const struct tardy *way(void)

@@ -246,19 +246,37 @@ func TestSwitching(t *testing.T) {
 	})
 }
 
+// resumed counts how often an end got back to its lane, by what the library says.
+func resumed(text string) (n int64) {
+	had := map[string]bool{}
+	for line := range strings.Lines(text) {
+		if who, _, is := strings.Cut(line, " has lane "); is {
+			if had[who] {
+				n++
+			}
+			had[who] = true
+		}
+	}
+	return n
+}
+
 // FBK-1: nothing is lost or reordered when a connection goes back for good, since
-// stdio, another process or another program might use it.
+// stdio or another process might use it, or for as long as a program has it.
 func TestHandsOver(t *testing.T) {
 	library, program := ds.Library(t), program(t)
-	var times atomic.Int64
+	var times, back atomic.Int64
 	t.Cleanup(func() { // once all seeds are through
-		t.Logf("%d times", times.Load())
+		t.Logf("%d times, %d times back on the lane", times.Load(), back.Load())
 		if times.Load() == 0 && !ds.Late() {
 			t.Error("nothing was handed over")
 		}
+		if back.Load() == 0 && !ds.Late() && !ds.SeedsNamed() {
+			t.Error("nobody got back to the lane")
+		}
 	})
 	forCheapSeeds(t, 40, func(t *testing.T, seed uint64) {
-		text := string(run(t, program, ds.Preload(library, ds.Fabric(t), settings(seed)...), seed, "hand"))
+		text := string(run(t, program, ds.Preload(library, ds.Fabric(t), append(settings(seed), "EXN_DS_VERBOSE=1")...), seed, "hand"))
+		back.Add(resumed(text))
 		if _, count, ok := strings.Cut(text, "handed over "); ok {
 			var n int64
 			if _, err := fmt.Sscan(count, &n); err != nil {

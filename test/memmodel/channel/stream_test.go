@@ -22,6 +22,9 @@ const (
 	withdrawFirst  = "reader: withdraws, then looks for SWITCH"
 	withdrawFence  = "reader: fence between withdrawing and looking for SWITCH"
 	awaitsBack     = "reader: a SWITCH it finds then is followed to its BACK"
+	crossedBack    = "reader: clears go_back once nothing that crossed it lacks its BACK"
+	renewFence     = "reader: fence between clearing go_back and looking for SWITCH"
+	renewLook      = "reader: clears go_back, then looks for SWITCH before it reads TCP"
 	notHostile     = "an honest writer is not taken for a hostile one"
 	noTripwire     = "TCP bytes of an honest writer are in order with those of the lane"
 	noDeath        = "an orderly end is not taken for a death"
@@ -41,8 +44,9 @@ const (
 //	  on the lane, go_back,                     still nothing: tripwire
 //	  or by itself when SWITCH was taken:     FIN: looks at the lane again, still nothing: the end
 //	    slot := BACK                          to withdraw: go_back := 1; fence; looks at the lane;
-//	  writes the byte there                     SWITCH: follows it to BACK; else never looks again
-//	  at the end: SHUTDOWN; FIN
+//	  writes the byte there                     SWITCH: follows it to BACK; else looks no more
+//	  at the end: SHUTDOWN; FIN               to go on: takes what crossed go_back; go_back := 0;
+//	                                            consents, if the last one was used; fence; looks
 //
 // A reader on TCP looks at the lane, finds nothing, and reads TCP without limit. A whole visit to the lane may lie between
 // the two, and the TCP bytes behind it. So a writer that goes back by itself waits until SWITCH was taken. One that was
@@ -116,8 +120,9 @@ func stream(bytes, consents int, mortal bool) *Model {
 		there, byTCP, slot := reader.Var("there"), reader.Var("by TCP"), reader.Var("slot")
 		lane, pending, limit := reader.Var("on the lane"), reader.Var("pending"), reader.Var("N")
 		given, ended, closed := reader.Var("consents"), reader.Var("ended"), reader.Var("fin")
-		off, out, n := reader.Var("withdrew"), reader.Var("left the lane for good"), reader.Var("tag")
+		off, out, n := reader.Var("withdrew"), reader.Var("left the lane"), reader.Var("tag")
 		followed := reader.Var("switches taken")
+		crossing, renewals := reader.Var("crossing"), reader.Var("renewals")
 
 		look := Rule(slotAcquire, LoadAcquire(n, At(tag, slot)), Load(n, At(tag, slot)))
 		next := Set(slot, Add(slot, 1))
@@ -189,7 +194,25 @@ func stream(bytes, consents int, mortal bool) *Model {
 			Rule(withdrawFirst,
 				Seq(Store(goBack, 1), Rule(withdrawFence, Fence()), look),
 				look, Store(goBack, 1), Fence()),
-			Rule(awaitsBack, If(Eq(n, switches), take).Else(Set(out, 1)), Set(out, 1)),
+			Rule(awaitsBack, If(Eq(n, switches), take), Seq()),
+			If(Not(pending), Set(out, 1)),
+		)
+		// To go on as before it withdrew, once.
+		renewal := Seq(
+			Set(off, 0), Set(out, 0), Set(renewals, 1),
+			Store(goBack, 0),
+			If(Eq(followed, given), consents),
+			Rule(renewLook, Seq(Rule(renewFence, Fence()), look, take), Seq()),
+		)
+		renew := Seq(
+			look,
+			If(Eq(n, switches),
+				next, Set(crossing, 1),
+				Set(followed, Add(followed, 1)), StoreRelease(joined, followed),
+				look,
+			),
+			If(And(Eq(n, back), crossing), next, Set(crossing, 0)),
+			Rule(crossedBack, If(Not(crossing), renewal), Seq(Set(crossing, 0), renewal)),
 		)
 		reader.Does(
 			Choose(Seq(), consents),
@@ -199,7 +222,8 @@ func stream(bytes, consents int, mortal bool) *Model {
 					If(Ne(lane, 0),
 						If(Eq(n, 0), probe),
 					).Else(
-						Choose(Seq(), If(And(Not(off), Not(pending)), withdraw)),
+						Choose(Seq(), If(And(Not(off), Not(pending)), withdraw).
+							Else(If(And(out, And(Not(pending), Not(renewals))), renew))),
 						Rule(upToN,
 							If(Not(And(pending, Eq(byTCP, limit))), native),
 							native),
@@ -243,5 +267,8 @@ func TestSWI1StreamNeedsItsRules(t *testing.T) {
 		{withdrawFirst, SC, damaged},
 		{withdrawFence, TSO, damaged},
 		{awaitsBack, SC, damaged},
+		{renewFence, TSO, noDeath},
+		{renewLook, SC, noDeath},
+		{crossedBack, SC, damaged},
 	}, stream(2, 1, false), stream(2, 2, false))
 }

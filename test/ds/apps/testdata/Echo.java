@@ -1,9 +1,9 @@
 // Echo servers and clients by Java's ways to use sockets.
 //
-//	java Echo.java serve blocking|nio PORT
+//	java Echo.java serve blocking|nio PORT [MILLISECONDS]
 //	java Echo.java talk  blocking|nio PORT ROUNDS
 //
-// What is sent comes back.
+// What is sent comes back. The server starts a program each so many milliseconds.
 import java.io.*;
 import java.net.*;
 import java.nio.ByteBuffer;
@@ -66,6 +66,20 @@ public class Echo {
         }
     }
 
+    static void startPrograms(int pause) {
+        Thread t = new Thread(() -> {
+            try {
+                for (;; Thread.sleep(pause))
+                    if (new ProcessBuilder("true").start().waitFor() != 0) throw new IOException("true is false");
+            } catch (Exception e) {
+                e.printStackTrace();
+                System.exit(1);
+            }
+        });
+        t.setDaemon(true);
+        t.start();
+    }
+
     interface Wire extends Closeable {
         void put(byte[] b) throws IOException;
         void get(byte[] b) throws IOException;
@@ -117,6 +131,7 @@ public class Echo {
     public static void main(String[] args) throws Exception {
         boolean nio = args[1].equals("nio");
         int port = Integer.parseInt(args[2]);
+        if (args[0].equals("serve") && args.length > 3) startPrograms(Integer.parseInt(args[3]));
         if (args[0].equals("serve") && nio) serveNIO(port);
         if (args[0].equals("serve")) serveBlocking(port);
         List<Callable<String>> all = new ArrayList<>();

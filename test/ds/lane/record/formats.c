@@ -86,7 +86,7 @@ int layout(void)
 	VALUE("kind", "ATTACH_NO", MESSAGE_ATTACH_NO);
 	for (int i = 0; i < REASON_COUNT; i++)
 		VALUE("reason", reason_names[i], i);
-	for (int i = 0; i <= CONN_CLOSED; i++)
+	for (int i = 0; i <= CONN_RESTING; i++)
 		VALUE("state", state_names[i], i);
 	static const uint32_t files[][4] = {
 		{2, 16, 2, 16 << 10}, {4096, 64, 1024, 256 << 10}, {3, 32, 1, 64 << 10}, {4096, 1024, 4096, 16 << 20}};

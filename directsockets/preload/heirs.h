@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Programs that inherit connections from this one, and whether they have ended.
+#ifndef HEIRS_H
+#define HEIRS_H
+
+#include "family.h"
+
+// heirs_add: the next program that this thread starts inherits c, as descriptor fd.
+void heirs_add(struct conn *c, int fd);
+
+// heirs_done: it has been started, or could not be. errno stays.
+void heirs_done(void);
+
+// heirs_any: a program that has inherited c may have it still, as far as is known; heirs_left
+// asks anew.
+static inline bool heirs_any(const struct conn *c) { return c->exposed || c->exposures != c->ended; }
+bool heirs_left(struct conn *c);
+
+#endif
