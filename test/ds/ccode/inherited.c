@@ -3,7 +3,8 @@
 // inherited SEED [MILLISECONDS]: both ends of a connection read and write all the time, and verify
 // what comes, while both start programs that inherit it: some end at once, some later, some are
 // started by fork and exec, some start others. At the end everything has to have arrived.
-#include "stream.h"
+#define _GNU_SOURCE
+#include "rng.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -28,7 +29,7 @@ static uint64_t seed, end_ns, role;
 static _Atomic uint64_t went, came;
 static int s;
 
-void fail(const char *format, ...)
+static void fail(const char *format, ...)
 {
 	va_list ap;
 	va_start(ap, format);
@@ -37,23 +38,6 @@ void fail(const char *format, ...)
 	fprintf(stderr, " (%s)\n", strerror(errno));
 	va_end(ap);
 	_exit(1);
-}
-
-struct rng rng_of(uint64_t a, uint64_t b, uint64_t c, uint64_t d)
-{
-	struct rng r = {a * 0x9e3779b97f4a7c15u + b * 0xbf58476d1ce4e5b9u + c * 0x94d049bb133111ebu + d + 1};
-	for (int i = 0; i < 8; i++)
-		rnd(&r, 2);
-	return r;
-}
-
-uint32_t rnd(struct rng *r, uint32_t n)
-{
-	uint64_t x = r->s += 0x9e3779b97f4a7c15u; // splitmix64
-	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-	x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-	x ^= x >> 31;
-	return (uint32_t)((x >> 32) * n >> 32);
 }
 
 static uint64_t now_ns(void)

@@ -12,6 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "rng.h"
+
 enum {
 	max_conns = 4,
 	max_round = 4096,
@@ -71,12 +73,6 @@ struct run {
 };
 
 extern struct run *run;
-
-// A generator of random numbers, one per thread.
-struct rng { uint64_t s; };
-struct rng rng_of(uint64_t seed, uint64_t a, uint64_t b, uint64_t c);
-uint32_t rnd(struct rng *r, uint32_t n); // 0 .. n-1
-static inline bool one_in(struct rng *r, uint32_t n) { return rnd(r, n) == 0; }
 
 // fail says what is wrong, once, and ends the process.
 _Noreturn void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
