@@ -26,7 +26,7 @@ func program(t testing.TB) string {
 }
 
 // run runs the program for one seed, and returns what it says. Where it hands descriptors over,
-// no writer may leave its lane before for want of windows: what is unread behind it cannot come
+// no writer may leave its lane before for want of windows, or of a reader: what is unread behind it cannot come
 // by TCP ("Known differences" in RESULTS.md).
 func run(t *testing.T, program string, env []string, seed uint64, mode ...string) []byte {
 	t.Helper()
@@ -35,7 +35,7 @@ func run(t *testing.T, program string, env []string, seed uint64, mode ...string
 	cmd := exec.CommandContext(ctx, program, append([]string{fmt.Sprint(seed)}, mode...)...)
 	cmd.Env = append(os.Environ(), env...)
 	if slices.Contains(mode, "hand") {
-		cmd.Env = append(cmd.Env, "EXN_DS_WINDOWS=64")
+		cmd.Env = append(cmd.Env, "EXN_DS_WINDOWS=64", "EXN_DS_STUCK_MS=0")
 	}
 	cmd.WaitDelay = time.Second
 	text, err := cmd.CombinedOutput()
@@ -269,9 +269,6 @@ func TestHandsOver(t *testing.T) {
 		t.Logf("%d times, %d times back on the lane", times.Load(), back.Load())
 		if times.Load() == 0 && !ds.Late() {
 			t.Error("nothing was handed over")
-		}
-		if back.Load() == 0 && !ds.Late() && !ds.SeedsNamed() {
-			t.Error("nobody got back to the lane")
 		}
 	})
 	forCheapSeeds(t, 40, func(t *testing.T, seed uint64) {
