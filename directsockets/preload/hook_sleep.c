@@ -81,6 +81,7 @@ EXPORT int nanosleep(const struct timespec *t, struct timespec *rest)
 	errno = e;
 	return -1;
 }
+ALSO(__nanosleep, nanosleep);
 
 EXPORT int usleep(useconds_t us)
 {
@@ -115,6 +116,7 @@ EXPORT int sigsuspend(const sigset_t *mask)
 	errno = saved;
 	return -1;
 }
+ALSO(__sigsuspend, sigsuspend);
 
 EXPORT int pause(void)
 {
