@@ -24,10 +24,17 @@ static void block(sigset_t *old)
 	real.pthread_sigmask(SIG_SETMASK, &all, old);
 }
 
+// ns_of is at most a century: who sleeps for ever says so by the largest number.
+static int64_t ns_of(const struct timespec *t)
+{
+	const int64_t most = 3200000000;
+	return (t->tv_sec < most ? t->tv_sec : most) * (int64_t)SECOND + t->tv_nsec;
+}
+
 static int64_t time_of(clockid_t clock)
 {
 	struct timespec t;
-	return clock_gettime(clock, &t) < 0 ? 0 : t.tv_sec * (int64_t)SECOND + t.tv_nsec;
+	return clock_gettime(clock, &t) < 0 ? 0 : ns_of(&t);
 }
 
 static struct timespec span(int64_t ns) { return (struct timespec){ns / SECOND, ns % SECOND}; }
@@ -60,7 +67,7 @@ EXPORT int clock_nanosleep(clockid_t clock, int flags, const struct timespec *t,
 	if (e != EINTR)
 		return e;
 	if (sleep_kicked(s)) {
-		int64_t until = absolute ? t->tv_sec * (int64_t)SECOND + t->tv_nsec : time_of(clock) + left.tv_sec * (int64_t)SECOND + left.tv_nsec;
+		int64_t until = absolute ? ns_of(t) : time_of(clock) + ns_of(&left);
 		left = span(go_on(clock, until));
 		if (left.tv_sec == 0 && left.tv_nsec == 0)
 			return 0;
