@@ -297,13 +297,13 @@ void conn_rests(struct conn *c, uint64_t begun)
 	c->resting_until = now + COST * (now - begun);
 }
 
-static bool back(struct conn *c, int fd, enum reason why, enum conn_state to)
+static bool back(struct conn *c, int fd, enum reason why, enum conn_state to, int ms)
 {
 	atomic_store(&c->reason, why);
 	int pin = number_pin(c, fd);
 	if (pin < 0)
 		return true; // closed: there is nothing to take back
-	bool left = !c->dead && stream_back(c, pin); // a reset is known to us alone
+	bool left = !c->dead && stream_back(c, pin, ms); // a reset is known to us alone
 	if (left)
 		conn_lowat(c, pin, c->rcvlowat);
 	number_unpin(pin, fd); // sets would have it as long as it is open
@@ -316,9 +316,9 @@ static bool back(struct conn *c, int fd, enum reason why, enum conn_state to)
 	return true;
 }
 
-bool conn_return(struct conn *c, int fd, enum reason why)
+bool conn_return(struct conn *c, int fd, enum reason why, int ms)
 {
-	if (!back(c, fd, why, CONN_OFF))
+	if (!back(c, fd, why, CONN_OFF, ms))
 		return false;
 	uint32_t state = atomic_load(&c->state);
 	if (state == CONN_RESTING || state == CONN_ATTACHED) // another thread has taken it back, for a while
@@ -326,10 +326,10 @@ bool conn_return(struct conn *c, int fd, enum reason why)
 	return true;
 }
 
-bool conn_rest(struct conn *c, int fd, uint64_t begun)
+bool conn_rest(struct conn *c, int fd, uint64_t begun, int ms)
 {
 	c->resting_until = ~0ull; // not before it is known
-	bool rests = back(c, fd, REASON_SHARED, CONN_RESTING);
+	bool rests = back(c, fd, REASON_SHARED, CONN_RESTING, ms);
 	conn_rests(c, begun);
 	return rests;
 }
@@ -355,7 +355,7 @@ void conn_break(struct conn *c, int fd, enum reason why)
 bool conn_stay(struct conn *c, int fd, enum reason why)
 {
 	if (conn_decided(c)) {
-		if (conn_return(c, fd, why))
+		if (conn_return(c, fd, why, LEAVE_MS))
 			return true;
 		conn_break(c, fd, why);
 		return false;
@@ -369,7 +369,7 @@ bool conn_stay(struct conn *c, int fd, enum reason why)
 
 bool conn_try_stay(struct conn *c, int fd, enum reason why)
 {
-	return conn_engaged(c) ? conn_return(c, fd, why) : conn_stay(c, fd, why);
+	return conn_engaged(c) ? conn_return(c, fd, why, LEAVE_MS) : conn_stay(c, fd, why);
 }
 
 void conn_quit(struct conn *c, int fd, enum reason why)

@@ -32,6 +32,7 @@
 #include "files.h"
 #include "heirs.h"
 #include "rendezvous.h"
+#include "stream.h"
 
 // What this call has given back, by descriptor: how often process_disinherit was
 // called, and 2 if for the first of several.
@@ -62,14 +63,15 @@ static void expose(struct conn *c, int fd, bool others)
 {
 	if (!inherited(c, fd))
 		return;
-	bool tried = heirs_any(c); // it could not, or is on its way: it is not waited for each time
+	int patience = others && heirs_any(c) ? 0 : LEAVE_MS; // it could not, or is on its way: it is not waited for each time
 	if (others)
 		heirs_add(c, fd);
 	else
 		c->exposed = true;
-	if (!conn_decided(c) || (tried && others))
+	if (!conn_decided(c))
 		return;
-	if (!(c->exposed ? conn_return(c, fd, REASON_SHARED) : conn_rest(c, fd, begun)) && !others)
+	bool back = c->exposed ? conn_return(c, fd, REASON_SHARED, patience) : conn_rest(c, fd, begun, patience);
+	if (!back && !others)
 		conn_break(c, fd, REASON_SHARED);
 }
 

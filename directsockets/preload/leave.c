@@ -53,14 +53,14 @@ static int both_left(struct conn *c, int fd)
 	return in < 0 ? in : in & out;
 }
 
-// leave takes steps until they are done, the peer has had 1 s, or it is gone.
-static bool leave(struct conn *c, int fd, int (*step)(struct conn *c, int fd))
+// leave takes steps until they are done, the peer has had so many ms, or it is gone.
+static bool leave(struct conn *c, int fd, int (*step)(struct conn *c, int fd), int limit)
 {
 	enum { SPINS = 4, NAPS = 40, KICK = 64 }; // NAPS of some 100 us, all else in milliseconds
-	for (int i = 0, ms = 0, done; ms < LEAVE_MS; i++) {
+	for (int i = 0, ms = 0, done;; i++) {
 		if ((done = step(c, fd)))
 			return done > 0;
-		if (atomic_load(&c->channel->live) != 1 || c->state == CONN_CLOSED)
+		if (ms >= limit || atomic_load(&c->channel->live) != 1 || c->state == CONN_CLOSED)
 			return false;
 		doorbell_ring(c, &c->peer->rx_waiters);
 		doorbell_ring(c, &c->peer->tx_waiters);
@@ -74,7 +74,6 @@ static bool leave(struct conn *c, int fd, int (*step)(struct conn *c, int fd))
 		else
 			real.poll(NULL, 0, 1);
 	}
-	return false;
 }
 
 void stream_halt(struct conn *c, int fd)
@@ -88,7 +87,7 @@ void stream_halt(struct conn *c, int fd)
 bool stream_leave_tx(struct conn *c, int fd)
 {
 	c->tx_off = true;
-	return leave(c, fd, tx_left);
+	return leave(c, fd, tx_left, LEAVE_MS);
 }
 
-bool stream_back(struct conn *c, int fd) { return leave(c, fd, both_left); }
+bool stream_back(struct conn *c, int fd, int ms) { return leave(c, fd, both_left, ms); }

@@ -13,6 +13,7 @@
 //	0e  0 forks a child that becomes such a program, 0X likewise
 //	0p  0 spawns one that starts another and ends, 0q one that closes all that it inherits
 //	0y  0 has the shell do nothing, 0Y read a byte from it, 0Z write one to it (system)
+//	0h  0 has the shell do nothing while we are stopped
 //	0z  0 closes its descriptor 0, so that the connection that comes next is that
 //	0T  talks as 0t until there is a lane, with the library, for 10 s at most
 //	0s  nobody does anything for a while
@@ -228,6 +229,8 @@ static int obey(int us, struct order o)
 		return orphaned();
 	case 'y':
 		return shell(":");
+	case 'h':
+		return kill(getppid(), SIGSTOP) < 0 || shell(":") != 0 || kill(getppid(), SIGCONT) < 0;
 	case 'z':
 		return close(STDIN_FILENO);
 	case 'Y':
