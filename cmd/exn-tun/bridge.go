@@ -16,7 +16,7 @@ import (
 )
 
 type bridgeCommand struct {
-	Names   []string `arg:"" name:"bridge" optional:"" help:"Names of bridges, such as docker0 (default: all, also those that are made later)."`
+	Names   []string `arg:"" name:"bridge" optional:"" help:"Names of bridges, such as docker0, and of veth interfaces that are on none (default: all, also those that are made later)."`
 	Fabric  string   `help:"The fabric directory of the programs in the containers (default: EXN_FABRIC, else /run/exn for root)." placeholder:"DIR"`
 	Verbose bool     `help:"Log each address."`
 }
@@ -24,8 +24,8 @@ type bridgeCommand struct {
 // Help is the long text of --help.
 func (*bridgeCommand) Help() string {
 	return `Programs under the library take lanes to another network namespace only if somebody whom they trust, root or their own user, says which address is ` +
-		`in which. This says it of the containers on a bridge, such as Docker's (ip link show type bridge lists them), and of the bridge's own addresses: ` +
-		`of those that are there, and as they come and go. They need no interface and no capability for that, only the fabric directory and the library: ` +
+		`in which. This says it of the containers on a bridge, such as Docker's (ip link show type bridge lists them), of those that a route of the host leads to by a veth interface of their own, such as ` +
+		`Calico's, and of the host's own addresses there: of those that are there, and as they come and go. They need no interface and no capability for that, only the fabric directory and the library: ` +
 		`-v DIR:DIR -v /usr/local/lib/libextds.so:/usr/local/lib/libextds.so:ro -e LD_PRELOAD=/usr/local/lib/libextds.so -e EXN_FABRIC=DIR.
 
 Runs in the foreground until SIGTERM or Ctrl-C, which take the addresses back. That it is ready is said on standard error, by a line with "ready:", and to
@@ -57,7 +57,7 @@ func (c *bridgeCommand) Run(errs messages) error {
 	if err != nil {
 		return err
 	}
-	what := "all bridges"
+	what := "all bridges and routes"
 	if len(c.Names) > 0 {
 		what = strings.Join(c.Names, ", ")
 	}

@@ -48,7 +48,7 @@ import (
 type commands struct {
 	Up      upCommand      `cmd:"" help:"Bring an interface up on a fabric, and keep it up."`
 	Run     runCommand     `cmd:"" help:"Run a program whose TCP connections take shared memory where they can."`
-	Bridge  bridgeCommand  `cmd:"" help:"Let programs in containers on a bridge, as of Docker, take shared memory, too."`
+	Bridge  bridgeCommand  `cmd:"" help:"Let programs in containers on a bridge, as of Docker, or behind a route take shared memory, too."`
 	Check   checkCommand   `cmd:"" help:"Connect to HOST:PORT, and say whether a busy connection would take shared memory, and if not why."`
 	Policy  policyCommand  `cmd:"" help:"Check a policy file for run, or print one with every key."`
 	Show    showCommand    `cmd:"" help:"Show what an interface and its fabric are doing."`

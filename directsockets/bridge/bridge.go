@@ -1,39 +1,48 @@
 // Package bridge lets direct sockets find each other on the kernel's bridges, such as
-// Docker's.
+// Docker's, and where the host routes to its containers, as Calico's hosts do.
 //
-//	r, err := bridge.Open("/run/exn-group", []string{"docker0"}, log) // none: all bridges
+//	r, err := bridge.Open("/run/exn-group", []string{"docker0"}, log) // none: all there are
 //	err = r.Run(ctx, func() { … })                                    // until ctx ends
 //
-// Containers on a bridge are in network namespaces of their own, and the library takes
+// Containers are in network namespaces of their own, and the library takes
 // no lane to another namespace unless it is told, by somebody whom it trusts, which
 // address lies in which ([home]). Of exn0's addresses its daemon says so. This package
-// says it of those on a bridge: of the bridge's own, which are this namespace's, and of
-// those at the far ends of its ports.
+// says it of those that a bridge or a route of this namespace leads to, and of the
+// addresses that they see of this namespace itself.
 //
-// # Who is on a bridge
+// # Who is there
 //
-// A port that is one end of a veth pair names the other end: its index, and the number
+// One end of a veth pair names the other: its index, and the number
 // that this namespace has given to that of the other end (IFLA_LINK, IFLA_LINK_NETNSID).
-// The kernel writes that, so nobody gets on the list who has not been put on the bridge,
-// by root; and of its addresses those count that are in a subnet of the bridge's own. So
-// who may configure the inside of a container can take no address but from another on
-// the same bridge. The namespace itself is looked for among those of all processes, and among
-// those that are mounted somewhere, as ip-netns(8) and podman do.
+// The kernel writes that, so nobody gets on the list whom root has not joined to this
+// namespace. Of the addresses at the other end those count that packets from here reach
+// there:
+//
+//	the veth is         addresses at its other end        our own
+//	on a bridge         in a subnet of the bridge's own   the bridge's
+//	on none             that a route leads to through it, the veth's, and for a route to one
+//	                    without a gateway                 address what the kernel takes as source
+//
+// So who may configure the inside of a container can take no address but from another on
+// the same bridge, or what is routed to it. A veth that the default route goes through
+// leads to somebody above us, as in a container, and is left out. The namespace itself is
+// looked for among those of all processes, and among those that are mounted somewhere, as
+// ip-netns(8) and podman do.
 //
 // An address that two namespaces claim is neither's: one of them lies.
 //
 // # When it looks
 //
-// The kernel tells of each change of a link or an address, here and in all namespaces
+// The kernel tells of each change of a link, an address or a route, here and in all namespaces
 // that have a number here (NETLINK_LISTEN_ALL_NSID). What it tells is not looked at, as
-// in package device: all is looked at again. A namespace that a port leads to and that
-// is nowhere to be found, since nobody is in it yet and its mount is hidden from us, is
+// in package device: all is looked at again, for a small part of the time at most. A
+// namespace that a port leads to and that is nowhere to be found, since nobody is in it yet and its mount is hidden from us, is
 // looked for again from time to time; otherwise there is nothing to do in between.
 //
 // # What it is not
 //
-// It sees no virtual machines, and no containers on macvlan, ipvlan or an interface of
-// their own without a bridge. Where something translates an address on the way the two
+// It sees no virtual machines, no containers on macvlan or ipvlan, and none to which
+// programs in the kernel (eBPF) lead instead of routes in the main table. Where something translates an address on the way the two
 // ends have different names for it, do not find each other, and stay on TCP.
 package bridge
 
@@ -54,18 +63,18 @@ import (
 	"exnet/exn/netns"
 )
 
-// A Registrar registers who is on some bridges of the network namespace that it was
-// opened in.
+// A Registrar registers who is behind some interfaces of the network namespace that it
+// was opened in.
 type Registrar struct {
 	fabricDir string
-	names     []string // of bridges; none: all
+	names     []string // of bridges and veths; none: all
 	log       *slog.Logger
 	events    *os.File
 	mine      uint64                        // the cookie of this namespace
 	held      map[uint64]*home.Registration // by cookie; ours is always there
 	last      map[netip.Addr]uint64         // what is registered
 	disputed  map[netip.Addr]bool
-	absent    map[string]bool // names of bridges
+	absent    map[string]bool // of the names
 }
 
 // Open opens a registrar, and begins to listen. The fabric directory must be there.
@@ -104,7 +113,8 @@ func listen() (*os.File, error) {
 	}
 	err = unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_LISTEN_ALL_NSID, 1)
 	if err == nil {
-		err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: unix.RTMGRP_LINK | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR})
+		err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: unix.RTMGRP_LINK |
+			unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR | unix.RTMGRP_IPV4_ROUTE | unix.RTMGRP_IPV6_ROUTE})
 	}
 	if err != nil {
 		unix.Close(fd)
@@ -116,6 +126,8 @@ func listen() (*os.File, error) {
 const (
 	// settle is how long changes that come together are collected.
 	settle = 10 * time.Millisecond
+	// After a look there is none for so many times as long as it has taken.
+	rest = 20
 	// A namespace that was not found is looked for again so soon, and ever later.
 	soonest, latest = 100 * time.Millisecond, 10 * time.Second
 )
@@ -136,12 +148,14 @@ func (r *Registrar) Run(ctx context.Context, ready func()) (err error) {
 	}()
 	pause, told := soonest, false
 	for first := true; ; first = false {
+		begin := time.Now()
 		missing, err := r.look()
+		end := time.Now()
 		if err != nil && first {
 			return err
 		}
 		if err != nil {
-			r.log.Warn("cannot see who is on the bridges", "err", err)
+			r.log.Warn("cannot see who is there", "err", err)
 		}
 		if first {
 			ready()
@@ -157,12 +171,16 @@ func (r *Registrar) Run(ctx context.Context, ready func()) (err error) {
 			return fmt.Errorf("listen to changes of network namespaces: %w", why)
 		case <-changes:
 			pause = soonest
-			time.Sleep(settle)
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(max(settle, time.Until(end.Add(rest*end.Sub(begin))))):
+			}
 		case <-again:
 			pause = min(2*pause, latest)
 			if missing && pause == latest && !told {
 				told = true
-				r.log.Warn("somebody on a bridge has no lanes: no process of that network namespace is to be seen here, and it is not mounted")
+				r.log.Warn("somebody there has no lanes: no process of that network namespace is to be seen here, and it is not mounted")
 			}
 		}
 	}
@@ -189,10 +207,10 @@ func (r *Registrar) look() (missing bool, err error) {
 		return false, err
 	}
 	for _, name := range r.names {
-		if !slices.Contains(found.bridges, name) && !r.absent[name] {
-			r.log.Warn("there is no such bridge; it is waited for", "name", name)
+		if !slices.Contains(found.names, name) && !r.absent[name] {
+			r.log.Warn("there is no such bridge, nor a veth on none; it is waited for", "name", name)
 		}
-		r.absent[name] = !slices.Contains(found.bridges, name)
+		r.absent[name] = !slices.Contains(found.names, name)
 	}
 	owner, wanted := r.judge(found.all), map[uint64][]netip.Addr{r.mine: nil}
 	for a, cookie := range owner {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -187,6 +188,65 @@ func TestWhoIsOnABridge(t *testing.T) {
 	}
 }
 
+// veth joins a namespace with a process in it to the host, without a bridge.
+func (h *host) veth(link string, own, theirs []string) *netns.NetNS {
+	h.Helper()
+	ns := netns.New(h)
+	h.inhabit(ns)
+	netns.Veth(h, netns.End{NS: ns, Link: "eth0", Addr: theirs}, netns.End{NS: h.ns, Link: link, Addr: own})
+	return ns
+}
+
+func (h *host) route(change func(*netlink.Route) error, link, to, gateway string) {
+	h.Helper()
+	h.ns.Do(h, func() {
+		changeLink(h, link, func(l netlink.Link) error {
+			dst, err := netlink.ParseIPNet(to)
+			if err != nil {
+				return err
+			}
+			return change(&netlink.Route{LinkIndex: l.Attrs().Index, Dst: dst, Gw: net.ParseIP(gateway)})
+		})
+	})
+}
+
+// A veth that is on no bridge leads to what is routed to it.
+func TestRoutes(t *testing.T) {
+	h := newHost(t)
+	h.ns.Do(t, func() { changeAddress(t, "lo", netlink.AddrAdd, "10.8.0.1/32") })
+	one := h.veth("one", nil, []string{"10.20.0.2/32", "10.20.0.3/32", "10.9.0.1/24", "10.30.0.2/30", "fd00:20::2/128"})
+	h.route(netlink.RouteAdd, "one", "10.20.0.2/32", "")
+	h.route(netlink.RouteAdd, "one", "fd00:20::2/128", "")
+	subnet := h.veth("subnet", []string{"10.30.0.1/30"}, []string{"10.30.0.2/30", "10.50.0.1/32"})
+	h.route(netlink.RouteAdd, "subnet", "10.50.0.0/24", "10.30.0.2")
+	h.veth("none", nil, []string{"10.60.0.2/24"})
+	h.veth("outward", []string{"10.40.0.2/24"}, []string{"10.40.0.1/24"})
+	h.route(netlink.RouteAdd, "outward", "0.0.0.0/0", "10.40.0.1")
+	all := map[string]*netns.NetNS{
+		"10.20.0.2": one, "fd00:20::2": one,
+		"10.8.0.1":  h.ns, // which the kernel takes as source for them
+		"10.30.0.1": h.ns, "10.30.0.2": subnet,
+		"10.9.0.1":  h.ns,                  // though one claims it
+		"10.20.0.3": nil,                   // no route
+		"10.50.0.1": nil,                   // by a gateway
+		"10.40.0.1": nil, "10.40.0.2": nil, // others are behind it
+		"10.60.0.2": nil,
+	}
+	end := h.register(nothing)
+	h.want(all)
+	h.quiet()
+	h.route(netlink.RouteDel, "one", "10.20.0.2/32", "")
+	all["10.20.0.2"], all["10.8.0.1"] = nil, nil
+	h.want(all)
+	h.quiet()
+	h.route(netlink.RouteAdd, "one", "10.20.0.2/32", "")
+	all["10.20.0.2"], all["10.8.0.1"] = one, h.ns
+	h.want(all)
+	end()
+	h.register(nothing, "subnet")
+	h.want(map[string]*netns.NetNS{"10.30.0.1": h.ns, "10.30.0.2": subnet, "10.20.0.2": nil, "10.8.0.1": nil})
+}
+
 // Without names it is all bridges, also those to come.
 func TestComeAndGo(t *testing.T) {
 	h := newHost(t)
@@ -198,10 +258,10 @@ func TestComeAndGo(t *testing.T) {
 	h.want(map[string]*netns.NetNS{"10.10.0.1": h.ns, "10.9.0.2": a})
 	// What changes in a container alone is heard of, too.
 	h.quiet()
-	a.Do(t, func() { changeAddress(t, netlink.AddrAdd, "10.9.0.4/24") })
+	a.Do(t, func() { changeAddress(t, "eth0", netlink.AddrAdd, "10.9.0.4/24") })
 	h.want(map[string]*netns.NetNS{"10.9.0.4": a, "10.9.0.2": a})
 	h.quiet()
-	a.Do(t, func() { changeAddress(t, netlink.AddrDel, "10.9.0.4/24") })
+	a.Do(t, func() { changeAddress(t, "eth0", netlink.AddrDel, "10.9.0.4/24") })
 	h.want(map[string]*netns.NetNS{"10.9.0.4": nil, "10.9.0.2": a})
 	h.unplug("port2")
 	h.want(map[string]*netns.NetNS{"10.9.0.2": nil, "10.9.0.1": h.ns})
@@ -304,11 +364,11 @@ func changeLink(tb testing.TB, name string, change func(netlink.Link) error) {
 	}
 }
 
-func changeAddress(tb testing.TB, change func(netlink.Link, *netlink.Addr) error, prefix string) {
+func changeAddress(tb testing.TB, link string, change func(netlink.Link, *netlink.Addr) error, prefix string) {
 	tb.Helper()
 	address, err := netlink.ParseAddr(prefix)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	changeLink(tb, "eth0", func(l netlink.Link) error { return change(l, address) })
+	changeLink(tb, link, func(l netlink.Link) error { return change(l, address) })
 }

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -11,11 +12,12 @@ import (
 	"strings"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"exnet/exn/netns"
 )
 
-// A member is one interface that is on a bridge.
+// A member is one interface that is on a bridge, or at the end of a route.
 type member struct {
 	cookie    uint64 // of the namespace that it is in
 	addresses []netip.Addr
@@ -23,8 +25,8 @@ type member struct {
 
 type membership struct {
 	all     []member
-	bridges []string // by name
-	missing bool     // somebody is on a bridge whose namespace was not found
+	names   []string // of the interfaces that it is about
+	missing bool     // there is somebody whose namespace was not found
 }
 
 // A port leads to an interface of another namespace.
@@ -33,7 +35,13 @@ type port struct {
 	subnets []netip.Prefix
 }
 
-// members are those of the bridges with these names; no names: of all. The bridges
+// A way is an interface of this namespace that leads to others: a bridge, or a veth that is on none.
+type way struct {
+	subnets []netip.Prefix // that are reached so
+	own     []netip.Addr   // of this namespace, as they see it
+}
+
+// members are those at the bridges and veths with these names; no names: at all. These
 // themselves are in this namespace, which has the cookie mine.
 func members(names []string, mine uint64) (membership, error) {
 	var found membership
@@ -41,24 +49,30 @@ func members(names []string, mine uint64) (membership, error) {
 	if err != nil {
 		return found, fmt.Errorf("list links: %w", err)
 	}
-	subnets := make(map[int][]netip.Prefix) // by index of a bridge
+	routes, err := routesByLink()
+	if err != nil {
+		return found, err
+	}
+	ways := make(map[int]way) // by index
 	for _, l := range links {
-		if l.Type() != "bridge" || len(names) > 0 && !slices.Contains(names, l.Attrs().Name) {
+		a := l.Attrs()
+		if len(names) > 0 && !slices.Contains(names, a.Name) || l.Type() != "bridge" && !(l.Type() == "veth" && a.MasterIndex == 0) {
 			continue
 		}
-		own, err := prefixes(l)
+		w, err := wayBy(l, routes[a.Index])
 		if err != nil {
 			return found, err
 		}
-		subnets[l.Attrs().Index] = own
-		found.bridges = append(found.bridges, l.Attrs().Name)
-		found.all = append(found.all, member{mine, inside(own, own)})
+		ways[a.Index] = w
+		found.names = append(found.names, a.Name)
+		found.all = append(found.all, member{mine, w.own})
 	}
 	ports := make(map[int][]port) // by the number that we have given to the other namespace
 	for _, l := range links {
 		a := l.Attrs()
-		if own, is := subnets[a.MasterIndex]; is && l.Type() == "veth" && a.NetNsID >= 0 {
-			ports[a.NetNsID] = append(ports[a.NetNsID], port{a.ParentIndex, own})
+		w := ways[cmp.Or(a.MasterIndex, a.Index)]
+		if l.Type() == "veth" && a.NetNsID >= 0 && len(w.subnets) > 0 {
+			ports[a.NetNsID] = append(ports[a.NetNsID], port{a.ParentIndex, w.subnets})
 		}
 	}
 	err = namespaces(func(ns *netns.NS) error {
@@ -73,6 +87,66 @@ func members(names []string, mine uint64) (membership, error) {
 	}, func() bool { return len(ports) == 0 })
 	found.missing = len(ports) > 0
 	return found, err
+}
+
+// routesByLink are the subnets that this namespace takes for directly reachable. What the default
+// route leads through is left out: others are behind it, and not below us.
+func routesByLink() (map[int][]netip.Prefix, error) {
+	all, err := whole(func() ([]netlink.Route, error) { return netlink.RouteList(nil, netlink.FAMILY_ALL) })
+	if err != nil {
+		return nil, fmt.Errorf("list routes: %w", err)
+	}
+	subnets, outward := make(map[int][]netip.Prefix), make(map[int]bool)
+	for _, r := range all {
+		to, known := netip.Prefix{}, false
+		if r.Dst != nil {
+			a, is := netip.AddrFromSlice(r.Dst.IP)
+			bits, _ := r.Dst.Mask.Size()
+			to, known = netip.PrefixFrom(a, bits), is
+		}
+		switch {
+		case !known || to.Bits() == 0:
+			outward[r.LinkIndex] = true
+			for _, hop := range r.MultiPath {
+				outward[hop.LinkIndex] = true
+			}
+		case r.Type == unix.RTN_UNICAST && r.Gw == nil && r.Via == nil:
+			subnets[r.LinkIndex] = append(subnets[r.LinkIndex], to)
+		}
+	}
+	for link := range outward {
+		delete(subnets, link)
+	}
+	return subnets, nil
+}
+
+func wayBy(l netlink.Link, routes []netip.Prefix) (w way, err error) {
+	addresses, err := prefixes(l)
+	if err != nil {
+		return w, err
+	}
+	w.own = inside(addresses, addresses)
+	if l.Type() == "bridge" {
+		w.subnets = addresses
+		return w, nil
+	}
+	if len(routes) == 0 {
+		return way{}, nil
+	}
+	w.subnets = routes
+	for _, to := range routes { // an interface that leads to one address needs none of its own
+		if !to.IsSingleIP() || to.Addr().IsLinkLocalUnicast() {
+			continue
+		}
+		chosen, err := netlink.RouteGet(to.Addr().AsSlice())
+		if err != nil || len(chosen) == 0 || chosen[0].LinkIndex != l.Attrs().Index {
+			continue // it has just gone, or a rule knows better
+		}
+		if a, is := netip.AddrFromSlice(chosen[0].Src); is {
+			w.own = append(w.own, a.Unmap())
+		}
+	}
+	return w, nil
 }
 
 // beyond looks at the interfaces of another namespace that ports lead to.

@@ -1,6 +1,6 @@
 // Package home says in which network namespace addresses lie, of a fabric's
-// interfaces and on the kernel's bridges, so that direct sockets find each other
-// across namespaces.
+// interfaces and where the kernel's bridges and routes lead, so that direct sockets find
+// each other across namespaces.
 //
 //	r, err := home.Register("/run/exn", cookie)    // exn-tun up and bridge, of a namespace
 //	err = r.Hold([]netip.Addr{…})                  // whenever they change
@@ -20,7 +20,7 @@
 // # What it is not
 //
 // It claims no address: that two do not hold the same one is seen to before it is
-// registered, on the fabric by package arp, on bridges by package bridge.
+// registered, on the fabric by package arp, else by package bridge.
 package home
 
 import (

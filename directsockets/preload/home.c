@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A node registers the addresses of its interface exn0, and exn-tun bridge those on
-// the kernel's bridges: in the fabric directory's subdirectory "addresses", a symbolic
+// A node registers the addresses of its interface exn0, and exn-tun bridge those that the
+// kernel's bridges and routes lead to: in the fabric directory's subdirectory "addresses", a symbolic
 // link named by the address, in 32 hex digits, leads to the cookie of the network
 // namespace in which the interface is (../addresses). So two ends of a connection find
 // each other although each is in a namespace of its own.

@@ -2,10 +2,15 @@ package apps_test
 
 import (
 	"bufio"
+	"cmp"
+	"errors"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/vishvananda/netlink"
 
 	"exnet/test/built"
 	"exnet/test/debroot"
@@ -16,16 +21,68 @@ import (
 // DESIGN 4.2: containers on a bridge take lanes to each other and to the host, both ways, once
 // somebody says who is on it; not before, and not when that has ended.
 func TestBridge(t *testing.T) {
+	joined(t, "bridge0", func(places map[string]*netns.NetNS, addresses map[string]string) {
+		bridge := netns.End{NS: places["host"], Link: "bridge0", Addr: []string{addresses["host"] + "/24"}}
+		netns.Bridge(t, bridge)
+		for _, name := range []string{"a", "b"} {
+			netns.Plug(t, bridge, "to-"+name, netns.End{NS: places[name], Link: "eth0", Addr: []string{addresses[name] + "/24"}})
+		}
+	})
+}
+
+// The same where the host has a route to each, and they send all to the host, as with Calico.
+func TestRoutes(t *testing.T) {
+	joined(t, "", func(places map[string]*netns.NetNS, addresses map[string]string) {
+		host := places["host"]
+		do := func(ns *netns.NetNS, f func() error) {
+			ns.Do(t, func() {
+				if err := f(); err != nil {
+					t.Fatal(err)
+				}
+			})
+		}
+		route := func(link string, to string) error {
+			l, err := netlink.LinkByName(link)
+			if err != nil {
+				return err
+			}
+			dst, err := netlink.ParseIPNet(to)
+			if err != nil {
+				return err
+			}
+			return netlink.RouteAdd(&netlink.Route{LinkIndex: l.Attrs().Index, Dst: dst, Scope: netlink.SCOPE_LINK})
+		}
+		allow := func(what string) error { return os.WriteFile("/proc/sys/net/ipv4/"+what, []byte("1"), 0) }
+		do(host, func() error {
+			lo, err := netlink.LinkByName("lo")
+			if err != nil {
+				return err
+			}
+			own, err := netlink.ParseAddr(addresses["host"] + "/32")
+			if err != nil {
+				return err
+			}
+			return errors.Join(netlink.AddrAdd(lo, own), allow("ip_forward"))
+		})
+		for _, name := range []string{"a", "b"} {
+			netns.Veth(t, netns.End{NS: host, Link: "to-" + name}, netns.End{NS: places[name], Link: "eth0", Addr: []string{addresses[name] + "/32"}})
+			do(host, func() error {
+				return errors.Join(route("to-"+name, addresses[name]+"/32"), allow("conf/to-"+name+"/proxy_arp"))
+			})
+			do(places[name], func() error { return route("eth0", "0.0.0.0/0") })
+		}
+	})
+}
+
+// joined plays programs in the namespaces "host", "a" and "b", which join gives their addresses.
+// Registered is the interface that exn-tun bridge is told; "": none.
+func joined(t *testing.T, registered string, join func(places map[string]*netns.NetNS, addresses map[string]string)) {
 	library, tun := ds.Library(t), built.Path(t, "exn-tun")
 	pumps := map[string]string{"C": built.Path(t, "pump"), "Go": built.Path(t, "gopump")}
 	fabric := ds.Fabric(t)
 	places := map[string]*netns.NetNS{"host": netns.New(t), "a": netns.New(t), "b": netns.New(t)}
 	addresses := map[string]string{"host": "10.9.0.1", "a": "10.9.0.2", "b": "10.9.0.3"}
-	bridge := netns.End{NS: places["host"], Link: "bridge0", Addr: []string{addresses["host"] + "/24"}}
-	netns.Bridge(t, bridge)
-	for _, name := range []string{"a", "b"} {
-		netns.Plug(t, bridge, "to-"+name, netns.End{NS: places[name], Link: "eth0", Addr: []string{addresses[name] + "/24"}})
-	}
+	join(places, addresses)
 	env := append(os.Environ(), ds.Preload(library, fabric, "EXN_DS_REQUIRE=1")...)
 	start := func(t *testing.T, place string, env []string, command ...string) (cmd *exec.Cmd, first string) {
 		t.Helper()
@@ -101,8 +158,8 @@ func TestBridge(t *testing.T) {
 		serve(t, "a", "C")
 		serve(t, "host", "C")
 		serve(t, "b", "Go")
-		registrar, ready := start(t, "host", os.Environ(), tun, "bridge", "--fabric", fabric, "bridge0")
-		if !strings.HasPrefix(ready, "exn-tun: ready: bridge0") {
+		registrar, ready := start(t, "host", os.Environ(), slices.Concat([]string{tun, "bridge", "--fabric", fabric}, strings.Fields(registered))...)
+		if !strings.HasPrefix(ready, "exn-tun: ready: "+cmp.Or(registered, "all")) {
 			t.Fatalf("exn-tun bridge said %q", ready)
 		}
 		for _, c := range [][2]string{{"a", "b"}, {"b", "a"}, {"a", "host"}, {"host", "a"}, {"host", "b"}} {
