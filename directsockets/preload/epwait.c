@@ -413,9 +413,9 @@ static int meet(struct epset *e, struct epoll_event *evs, int max)
 	return n;
 }
 
-static int wait_ours(struct epset *e, int epfd, struct epoll_event *evs, int max, int64_t timeout, const sigset_t *mask)
+static int wait_ours(struct epset *e, int epfd, struct epoll_event *evs, int max, uint64_t now, int64_t timeout, const sigset_t *mask)
 {
-	uint64_t now = clock_ns(), end = timeout < 0 ? ~0ull : now + (uint64_t)timeout;
+	uint64_t end = timeout < 0 ? ~0ull : now + (uint64_t)timeout;
 	// Members of the kernel that are always ready must not keep ours from being told.
 	bool full = atomic_load_explicit(&e->full, memory_order_relaxed);
 	bool near, asked = !full && now - e->kernel_ns > KERNEL_BUSY_NS && (timeout == 0 || epset_peek(e));
@@ -494,13 +494,14 @@ int epset_wait(struct epset *e, int epfd, struct epoll_event *evs, int max, int6
 		epset_waited(e);
 	if (rendezvous_waiting)
 		rendezvous_progress();
-	uint64_t end = timeout > 0 ? clock_ns() + (uint64_t)timeout : 0;
 	for (;;) {
 		struct sleep_since s = sleep_now();
 		if (conn_attached)
 			engage_members(e);
+		bool ours = e->nours > 0;
+		uint64_t begun = ours || timeout > 0 ? clock_ns() : 0;
 		int n = timeout != 0 && oneshot_held(e) ? AGAIN
-			: e->nours > 0		       ? wait_ours(e, epfd, evs, max, timeout, mask)
+			: ours			       ? wait_ours(e, epfd, evs, max, begun, timeout, mask)
 						       : wait_native(e, epfd, evs, max, timeout, mask);
 		// More may be ready than we take, or may be still. Who is not yet asleep looks himself.
 		if (n > 0 && e->nours > 0 && e->sleepers > 0 && (n == max || e->level))
@@ -508,8 +509,8 @@ int epset_wait(struct epset *e, int epfd, struct epoll_event *evs, int max, int6
 		if (n != AGAIN && (n >= 0 || errno != EINTR || !sleep_kicked(s)))
 			return n;
 		if (timeout > 0) {
-			uint64_t now = clock_ns();
-			timeout = now < end ? (int64_t)(end - now) : 0;
+			int64_t took = (int64_t)(clock_ns() - begun);
+			timeout = took < timeout ? timeout - took : 0;
 		}
 	}
 }

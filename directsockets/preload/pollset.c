@@ -337,12 +337,11 @@ static bool changed(const struct pollset *p)
 	return false;
 }
 
-// run is the call, or CHANGED, and what is left of the time.
+// run is the call, or CHANGED.
 enum { CHANGED = -2 };
-static int run(struct pollset *p, int64_t *time, const sigset_t *mask)
+static int run(struct pollset *p, uint64_t begun, int64_t timeout, const sigset_t *mask)
 {
-	int64_t timeout = *time;
-	uint64_t begun = clock_ns(), now = begun;
+	uint64_t now = begun;
 	for (;;) {
 		bool ask = timeout == 0 || now - kernel_ns >= KERNEL_SPIN_NS;
 		int n = look(p, ask);
@@ -421,17 +420,13 @@ static int run(struct pollset *p, int64_t *time, const sigset_t *mask)
 			return -1;
 		now = clock_ns();
 		kernel_ns = 0; // what the kernel had is asked for in the next round
-		if (changed(p)) {
-			if (timeout > 0)
-				*time = now - begun < (uint64_t)timeout ? timeout - (int64_t)(now - begun) : 0;
+		if (changed(p))
 			return CHANGED;
-		}
 	}
 }
 
-static int wait_for(struct pollfd *fds, nfds_t n, int64_t *time, const sigset_t *mask)
+static int wait_for(struct pollfd *fds, nfds_t n, uint64_t begun, int64_t timeout, const sigset_t *mask)
 {
-	int64_t timeout = *time;
 	struct entry stack_entry[ON_STACK];
 	struct pollfd stack_work[ON_STACK + 1];
 	struct pollset p = {.fds = fds, .n = n, .entry = stack_entry, .work = stack_work};
@@ -471,7 +466,7 @@ static int wait_for(struct pollfd *fds, nfds_t n, int64_t *time, const sigset_t 
 	if (engaged) {
 		for (nfds_t i = 0; i < n; i++)
 			fds[i].revents = 0;
-		r = run(&p, time, mask);
+		r = run(&p, begun ? begun : clock_ns(), timeout, mask);
 	} else {
 		r = nap_poll(fds, n, timeout < 0 ? NULL : &t, mask, hold, &p);
 	}
@@ -484,16 +479,15 @@ static int wait_for(struct pollfd *fds, nfds_t n, int64_t *time, const sigset_t 
 
 int pollset_wait(struct pollfd *fds, nfds_t n, int64_t timeout, const sigset_t *mask)
 {
-	uint64_t end = timeout > 0 ? clock_ns() + (uint64_t)timeout : 0;
 	for (;;) {
 		struct sleep_since s = sleep_now();
-		int r = wait_for(fds, n, &timeout, mask);
-		if (r == CHANGED)
-			continue;
-		if (r >= 0 || errno != EINTR || !sleep_kicked(s))
+		uint64_t begun = timeout > 0 ? clock_ns() : 0;
+		int r = wait_for(fds, n, begun, timeout, mask);
+		if (r != CHANGED && (r >= 0 || errno != EINTR || !sleep_kicked(s)))
 			return r;
-		uint64_t now = clock_ns();
-		if (timeout > 0)
-			timeout = now < end ? (int64_t)(end - now) : 0;
+		if (timeout > 0) {
+			int64_t took = (int64_t)(clock_ns() - begun);
+			timeout = took < timeout ? timeout - took : 0;
+		}
 	}
 }

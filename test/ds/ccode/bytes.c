@@ -173,14 +173,14 @@ static void c_fill(struct call *c) // fill H CHUNK: non-blocking, until not a by
 	size_t chunk = (size_t)number(c, 2);
 	uint64_t at = 0;
 	ssize_t r;
-	int idle = 0;
+	int64_t since = now_ms();
 	do { // TCP takes a little more once it has moved bytes to the reader's side
 		unsigned char *p = filled(c->id, at, chunk);
 		r = send(fd_of(c, 1), p, chunk, MSG_DONTWAIT | MSG_NOSIGNAL);
 		free(p);
 		if (r > 0) {
 			at += (uint64_t)r;
-			idle = 0;
+			since = now_ms();
 			continue;
 		}
 		if (r == 0 || errno != EAGAIN)
@@ -190,8 +190,7 @@ static void c_fill(struct call *c) // fill H CHUNK: non-blocking, until not a by
 			continue;
 		}
 		usleep(10000);
-		idle++;
-	} while (idle < 15); // that is longer than TCP delays an acknowledgement
+	} while (now_ms() - since < 150); // that is longer than TCP delays an acknowledgement
 	say(c, "%s", r < 0 ? strerrorname_np(errno) : "0");
 	snprintf(c->note, sizeof c->note, "fill=%lu:%u", at, c->id);
 }

@@ -56,7 +56,7 @@ func TestRoomWhereNobodyReads(t *testing.T) {
 			log := play(t, script.Stage{
 				Player: player(t),
 				// Longer than fill tries.
-				Env:    ds.Preload(library, ds.Fabric(t), append(early, "EXN_DS_STUCK_MS=250")...),
+				Env:    ds.Preload(library, ds.Fabric(t), append(early, "EXN_DS_STUCK_MS=400")...),
 				Before: func(pids map[script.End]int) { a = busiest(t, pids[script.A]) },
 			}, s)
 			for _, e := range log {
