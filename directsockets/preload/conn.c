@@ -147,11 +147,17 @@ void conn_heed(void)
 	}
 }
 
+static void late(struct conn *c, int fd);
+
 bool conn_enter(struct conn *c, int fd)
 {
 	uint32_t state = atomic_load(&c->state);
-	if (state == CONN_ENGAGED)
+	if (state == CONN_ENGAGED && __builtin_expect(!c->overdue, 1))
 		return true;
+	if (state == CONN_ENGAGED) {
+		late(c, fd);
+		return conn_engaged(c);
+	}
 	if (state == CONN_OFF || state == CONN_LISTENER || conn_below(c))
 		return false;
 	uint32_t calls = atomic_load_explicit(&c->calls, memory_order_relaxed) + 1;
@@ -289,36 +295,54 @@ void conn_lowat(const struct conn *c, int fd, uint32_t bytes)
 		real.setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof low);
 }
 
+enum { REST_MOST = 60 }; // seconds
+
 void conn_rests(struct conn *c, uint64_t begun)
 {
 	enum { COST = 50 }; // the way back takes no more of the time than one part in so many
-	uint64_t now = clock_ns();
+	uint64_t now = clock_ns(), rest = COST * (now - begun), most = REST_MOST * 1000000000ull;
 	c->resting_since = now;
-	c->resting_until = now + COST * (now - begun);
+	c->resting_until = now + (rest < most ? rest : most);
 }
 
-static bool back(struct conn *c, int fd, enum reason why, enum conn_state to, int ms)
+static void is_back(struct conn *c, enum reason why, enum conn_state to)
+{
+	epset_disengaged(c);
+	uint32_t is = CONN_ENGAGED;
+	if (atomic_compare_exchange_strong(&c->state, &is, to))
+		config_log("connection %llu is back on TCP: %s", (unsigned long long)c->ino, reason_names[why]);
+}
+
+static bool back(struct conn *c, int fd, enum reason why, enum conn_state to)
 {
 	atomic_store(&c->reason, why);
 	int pin = number_pin(c, fd);
 	if (pin < 0)
 		return true; // closed: there is nothing to take back
-	bool left = !c->dead && stream_back(c, pin, ms); // a reset is known to us alone
+	bool left = !c->dead && stream_back(c, pin); // a reset is known to us alone
 	if (left)
 		conn_lowat(c, pin, c->rcvlowat);
+	else if (!c->dead)
+		c->overdue = true;
 	number_unpin(pin, fd); // sets would have it as long as it is open
 	if (!left)
 		return false;
-	epset_disengaged(c);
-	uint32_t is = CONN_ENGAGED;
-	if (atomic_compare_exchange_strong(&c->state, &is, to))
-		config_log("connection %llu is back on TCP: %s", (unsigned long long)c->ino, reason_names[why]);
+	is_back(c, why, to);
 	return true;
 }
 
-bool conn_return(struct conn *c, int fd, enum reason why, int ms)
+// late takes back what could not be when a program inherited it, for its peer did not answer, and does now.
+static void late(struct conn *c, int fd)
 {
-	if (!back(c, fd, why, CONN_OFF, ms))
+	if (c->dead || !stream_is_back(c, fd))
+		return;
+	conn_lowat(c, fd, c->rcvlowat);
+	is_back(c, REASON_SHARED, c->exposed ? CONN_OFF : CONN_RESTING);
+}
+
+bool conn_return(struct conn *c, int fd, enum reason why)
+{
+	if (!back(c, fd, why, CONN_OFF))
 		return false;
 	uint32_t state = atomic_load(&c->state);
 	if (state == CONN_RESTING || state == CONN_ATTACHED) // another thread has taken it back, for a while
@@ -326,10 +350,10 @@ bool conn_return(struct conn *c, int fd, enum reason why, int ms)
 	return true;
 }
 
-bool conn_rest(struct conn *c, int fd, uint64_t begun, int ms)
+bool conn_rest(struct conn *c, int fd, uint64_t begun)
 {
-	c->resting_until = ~0ull; // not before it is known
-	bool rests = back(c, fd, REASON_SHARED, CONN_RESTING, ms);
+	c->resting_until = clock_ns() + REST_MOST * 1000000000ull; // until it is known; but we may be killed
+	bool rests = back(c, fd, REASON_SHARED, CONN_RESTING);
 	conn_rests(c, begun);
 	return rests;
 }
@@ -355,7 +379,7 @@ void conn_break(struct conn *c, int fd, enum reason why)
 bool conn_stay(struct conn *c, int fd, enum reason why)
 {
 	if (conn_decided(c)) {
-		if (conn_return(c, fd, why, LEAVE_MS))
+		if (conn_return(c, fd, why))
 			return true;
 		conn_break(c, fd, why);
 		return false;
@@ -369,7 +393,7 @@ bool conn_stay(struct conn *c, int fd, enum reason why)
 
 bool conn_try_stay(struct conn *c, int fd, enum reason why)
 {
-	return conn_engaged(c) ? conn_return(c, fd, why, LEAVE_MS) : conn_stay(c, fd, why);
+	return conn_engaged(c) ? conn_return(c, fd, why) : conn_stay(c, fd, why);
 }
 
 void conn_quit(struct conn *c, int fd, enum reason why)

@@ -131,14 +131,14 @@ void conn_stays(struct conn *c, int fd, enum reason why);
 void conn_halt(struct conn *c, int fd, bool first);
 
 // conn_return takes an engaged connection back to TCP: what is unread on the lane
-// is sent again by the peer. False if the peer does not answer within so many ms, or had
+// is sent again by the peer. False if the peer does not answer within 1 s, or had
 // ended before with bytes unread; then it stays on its lane, and nothing is lost.
-bool conn_return(struct conn *c, int fd, enum reason why, int ms);
+bool conn_return(struct conn *c, int fd, enum reason why);
 
 // conn_rest is that for as long as programs have it that inherit it (heirs.c). Those who started them
 // began at clock_ns begun to take connections back: the longer that took, the longer it rests.
 // conn_rests begins such a time, conn_resume ends it if it is over.
-bool conn_rest(struct conn *c, int fd, uint64_t begun, int ms);
+bool conn_rest(struct conn *c, int fd, uint64_t begun);
 void conn_rests(struct conn *c, uint64_t begun);
 void conn_resume(struct conn *c);
 

@@ -170,7 +170,7 @@ void conn_try_engage(struct conn *c, int fd)
 		} else {
 			if (!config.test_rx_off)
 				rx_consent(c, fd);
-			c->tx_back = false;
+			c->tx_back = c->overdue = false;
 			atomic_store(&c->rx_hint, 1);
 			c->engaged = true;
 			conn_lowat(c, fd, 1);

@@ -494,8 +494,8 @@ int epset_wait(struct epset *e, int epfd, struct epoll_event *evs, int max, int6
 		epset_waited(e);
 	if (rendezvous_waiting)
 		rendezvous_progress();
+	struct sleep_again again = {.since = sleep_now()};
 	for (;;) {
-		struct sleep_since s = sleep_now();
 		if (conn_attached)
 			engage_members(e);
 		bool ours = e->nours > 0;
@@ -506,8 +506,10 @@ int epset_wait(struct epset *e, int epfd, struct epoll_event *evs, int max, int6
 		// More may be ready than we take, or may be still. Who is not yet asleep looks himself.
 		if (n > 0 && e->nours > 0 && e->sleepers > 0 && (n == max || e->level))
 			epset_yield(e);
-		if (n != AGAIN && (n >= 0 || errno != EINTR || !sleep_kicked(s)))
+		if (n != AGAIN && (n >= 0 || !sleep_goes_on(&again, &mask))) {
+			sleep_ended(&again);
 			return n;
+		}
 		if (timeout > 0) {
 			int64_t took = (int64_t)(clock_ns() - begun);
 			timeout = took < timeout ? timeout - took : 0;

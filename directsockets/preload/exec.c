@@ -26,13 +26,13 @@
 #include <string.h>
 
 #include "buffer.h"
+#include "cancel.h"
 #include "clock.h"
 #include "config.h"
 #include "epset.h"
 #include "files.h"
 #include "heirs.h"
 #include "rendezvous.h"
-#include "stream.h"
 
 // What this call has given back, by descriptor: how often process_disinherit was
 // called, and 2 if for the first of several.
@@ -63,15 +63,13 @@ static void expose(struct conn *c, int fd, bool others)
 {
 	if (!inherited(c, fd))
 		return;
-	int patience = others && heirs_any(c) ? 0 : LEAVE_MS; // it could not, or is on its way: it is not waited for each time
 	if (others)
 		heirs_add(c, fd);
 	else
 		c->exposed = true;
-	if (!conn_decided(c))
+	if (!conn_decided(c) || (c->overdue && others)) // it could not: it is not waited for each time
 		return;
-	bool back = c->exposed ? conn_return(c, fd, REASON_SHARED, patience) : conn_rest(c, fd, begun, patience);
-	if (!back && !others)
+	if (!(c->exposed ? conn_return(c, fd, REASON_SHARED) : conn_rest(c, fd, begun)) && !others)
 		conn_break(c, fd, REASON_SHARED);
 }
 
@@ -96,11 +94,14 @@ static void expose_copied(struct conn *c, int fd, bool first)
 // share prepares for a program that runs beside this one.
 static void share(const posix_spawn_file_actions_t *a)
 {
+	int cancel; // none of these calls is a cancellation point before the program is started
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	begun = clock_ns();
 	process_conns(halt);
 	process_conns(expose_beside);
 	if (a)
 		process_conns(expose_copied);
+	pthread_setcancelstate(cancel, NULL);
 }
 
 static void survive(struct conn *c, int fd, bool first)
@@ -129,6 +130,8 @@ static void survived(struct conn *c, int fd, bool first)
 			return call; \
 		given = alloca((size_t)top); \
 		memset(given, 0, (size_t)top); \
+		int cancel; \
+		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel); \
 		begun = clock_ns(); \
 		process_conns(halt); \
 		process_conns(survive); \
@@ -139,6 +142,7 @@ static void survived(struct conn *c, int fd, bool first)
 		process_conns(survived); \
 		heirs_done(); \
 		buffer_stay(); \
+		pthread_setcancelstate(cancel, NULL); \
 		errno = saved; \
 		return -1; \
 	} while (0)
@@ -278,11 +282,18 @@ PIDFD_SPAWN(pidfd_spawn)
 PIDFD_SPAWN(pidfd_spawnp)
 #endif
 
+static void started(void *none)
+{
+	(void)none;
+	heirs_done();
+}
+
 EXPORT int system(const char *command)
 {
 	HOOK();
 	share(NULL);
-	int r = real.system(command);
+	int r;
+	CANCELLED(started, r = real.system(command));
 	heirs_done();
 	return r;
 }

@@ -31,7 +31,6 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "clock.h"
@@ -44,7 +43,6 @@ struct tables {
 	struct conn conns[FAMILY_CONNS];
 	struct channel channels[FAMILY_CHANNELS];
 	struct tables *parent; // of the process that forked us
-	uint64_t number;       // of the file
 };
 
 enum { SEATS = 64, SEAT_FREE = 0, SEAT_GIVEN, SEAT_TAKEN };
@@ -64,12 +62,6 @@ enum { MAKING_NS = 1000 * 1000 * 1000 }; // far more than that takes
 static _Atomic uint32_t serials;
 
 static uint64_t bit(int seat) { return (uint64_t)1 << seat; }
-
-static uint64_t number_of(int fd)
-{
-	struct stat st;
-	return real_fstat(fd, &st) == 0 ? st.st_ino : 0;
-}
 
 bool family_init(void)
 {
@@ -95,7 +87,6 @@ bool family_init(void)
 		if (p != MAP_FAILED) {
 			struct tables *t = p;
 			t->parent = tables;
-			t->number = number_of(fd);
 			status_fill(&t->head, offsetof(struct tables, conns), sizeof(struct conn), FAMILY_CONNS);
 			memory = fd;
 			tables = t;
@@ -264,14 +255,6 @@ void family_signal(uint64_t of, int signo)
 		if (real.fcntl(seat_file, F_GETLK, &l) == 0 && l.l_type != F_UNLCK && l.l_pid > 0)
 			kill(l.l_pid, signo);
 	}
-}
-
-uint64_t family_place(const struct conn *c)
-{
-	struct tables *t = tables;
-	while (t && (c < t->conns || c >= t->conns + FAMILY_CONNS))
-		t = t->parent;
-	return t ? (t->number * FAMILY_CONNS + (uint64_t)(c - t->conns)) & INT64_MAX : INT64_MAX;
 }
 
 bool family_channel_known(const struct channel *ch)

@@ -144,7 +144,9 @@ struct conn {
 	_Atomic uint32_t exposures; // how often such programs have inherited it: heirs.c
 	_Atomic uint32_t ended;     // those of so many times have ended
 	_Atomic uint64_t heirs_in;  // inode of the directory where that is asked
+	_Atomic uint64_t heirs_at;  // the byte: inode of the socket, which nobody else has while an heir holds it
 	_Atomic uint64_t resting_since, resting_until; // clock_ns
+	_Atomic bool overdue;   // since it was engaged, a way back to TCP has failed: the peer has not answered yet
 	_Atomic uint32_t passes; // how often it was passed on to another process
 	_Atomic bool received;  // passed on to us by one that may hold it still; passing.c
 	_Atomic bool dead;      // reset: error, then end of stream
@@ -233,7 +235,6 @@ bool family_live(uint64_t seats); // one of these at least
 void family_signal(uint64_t seats, int signo);
 
 struct conn *family_conn_new(void);       // NULL when there is no room
-uint64_t family_place(const struct conn *c); // a number that no other connection of this host has at the same time
 void family_conn_free(struct conn *c);    // once refs and users are 0
 // family_conn_next walks over those in use that this process has made.
 struct conn *family_conn_next(struct conn *after);

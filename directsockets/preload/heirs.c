@@ -43,7 +43,7 @@ static __thread uint64_t inode __attribute__((tls_model("initial-exec"))); // of
 
 static struct flock byte_of(const struct conn *c, short type)
 {
-	return (struct flock){.l_type = type, .l_whence = SEEK_SET, .l_start = (off_t)family_place(c), .l_len = 1};
+	return (struct flock){.l_type = type, .l_whence = SEEK_SET, .l_start = (off_t)c->heirs_at, .l_len = 1};
 }
 
 static int make(void)
@@ -82,17 +82,24 @@ static bool lock(struct conn *c)
 
 void heirs_add(struct conn *c, int fd)
 {
+	struct stat st;
+	if (real_fstat(fd, &st) == 0)
+		c->heirs_at = st.st_ino;
 	if (fd <= STDERR_FILENO || !lock(c))
 		c->exposed = true;
 	atomic_fetch_add(&c->exposures, 1);
 }
 
+void heirs_child(void) { witness = 0; } // files_child has closed it
+
 void heirs_done(void)
 {
-	int saved = errno;
+	int saved = errno, cancel;
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel); // close is a cancellation point
 	if (witness > 0)
 		files_close(witness);
 	witness = 0;
+	pthread_setcancelstate(cancel, NULL);
 	errno = saved;
 }
 

@@ -12,6 +12,9 @@ void heirs_add(struct conn *c, int fd);
 // heirs_done: it has been started, or could not be. errno stays.
 void heirs_done(void);
 
+// heirs_child: by a handler, this process was forked in between.
+void heirs_child(void);
+
 // heirs_any: a program that has inherited c may have it still, as far as is known; heirs_left
 // asks anew.
 static inline bool heirs_any(const struct conn *c) { return c->exposed || c->exposures != c->ended; }

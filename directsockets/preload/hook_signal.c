@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "filemap.h"
+#include "lock.h"
 #include "nap.h"
 #include "sleep.h"
 #include "zcopy.h"
@@ -44,7 +45,9 @@ static void count(int signo, siginfo_t *info, void *context)
 		sleep_breaks++;
 	zcopy_end();
 	filemap_masked();
+	int patience = lock_interrupt();
 	installed[signo].run(signo, info, context);
+	lock_resume(patience);
 	filemap_masked();
 }
 

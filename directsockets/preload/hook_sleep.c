@@ -39,17 +39,17 @@ static int64_t time_of(clockid_t clock)
 
 static struct timespec span(int64_t ns) { return (struct timespec){ns / SECOND, ns % SECOND}; }
 
-// go_on sleeps until then, if only kicks end the sleep. It returns what is left.
-static int64_t go_on(clockid_t clock, int64_t until)
+// go_on sleeps until then, if only kicks end the sleep. It returns what is left. signals is how many
+// handlers had run before the call.
+static int64_t go_on(uint32_t signals, clockid_t clock, int64_t until)
 {
 	sigset_t mask;
 	int64_t left;
 	block(&mask);
-	for (struct sleep_since s; (left = until - time_of(clock)) > 0;) {
+	for (bool on = true; (left = until - time_of(clock)) > 0 && on && sleep_signals == signals;) {
 		struct timespec t = span(left);
-		s = sleep_now();
-		if (real.ppoll(NULL, 0, &t, &mask) < 0 && !sleep_kicked(s))
-			break;
+		uint32_t kicks = sleep_kicks;
+		on = real.ppoll(NULL, 0, &t, &mask) == 0 || sleep_kicks != kicks;
 	}
 	real.pthread_sigmask(SIG_SETMASK, &mask, NULL);
 	return left > 0 ? left : 0;
@@ -68,7 +68,7 @@ EXPORT int clock_nanosleep(clockid_t clock, int flags, const struct timespec *t,
 		return e;
 	if (sleep_kicked(s)) {
 		int64_t until = absolute ? ns_of(t) : time_of(clock) + ns_of(&left);
-		left = span(go_on(clock, until));
+		left = span(go_on(s.signals, clock, until));
 		if (left.tv_sec == 0 && left.tv_nsec == 0)
 			return 0;
 	}

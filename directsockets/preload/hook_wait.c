@@ -134,7 +134,32 @@ static bool selects(int n, const fd_set *r, const fd_set *w, const fd_set *x)
 	return false;
 }
 
-static int by_poll(int n, fd_set *r, fd_set *w, fd_set *x, int64_t timeout, const sigset_t *mask)
+// remaining is what is left of a call's time.
+static int64_t remaining(int64_t timeout, uint64_t begun)
+{
+	int64_t left = timeout - (int64_t)(clock_ns() - begun);
+	return timeout < 0 ? -1 : left > 0 ? left : 0;
+}
+
+// The kernel's own table: POLLIN_SET, POLLOUT_SET, POLLEX_SET.
+static bool readable(const struct pollfd *p) { return p->events & POLLIN && p->revents & (POLLIN | POLLHUP | POLLERR); }
+static bool writable(const struct pollfd *p) { return p->events & POLLOUT && p->revents & (POLLOUT | POLLERR); }
+static bool urgent(const struct pollfd *p) { return p->events & POLLPRI && p->revents & POLLPRI; }
+
+// hung_up counts those that poll always tells, and select only to who asks whether they are readable, and takes them out.
+static int hung_up(struct pollfd *p, nfds_t n)
+{
+	int count = 0;
+	for (nfds_t i = 0; i < n; i++)
+		if (p[i].revents && !readable(&p[i]) && !writable(&p[i]) && !urgent(&p[i]) && !(p[i].revents & POLLNVAL)) {
+			p[i].fd = -1;
+			count++;
+		}
+	return count;
+}
+
+// by_poll selects, from the time `begun` on.
+static int by_poll(int n, fd_set *r, fd_set *w, fd_set *x, int64_t timeout, uint64_t begun, const sigset_t *mask)
 {
 	enum { ON_STACK = 128 };
 	struct pollfd stack[ON_STACK], *p = stack;
@@ -151,6 +176,8 @@ static int by_poll(int n, fd_set *r, fd_set *w, fd_set *x, int64_t timeout, cons
 			p[k++] = (struct pollfd){
 				fd, (short)((bit(r, fd) ? POLLIN : 0) | (bit(w, fd) ? POLLOUT : 0) | (bit(x, fd) ? POLLPRI : 0)), 0};
 	int got = pollset_wait(p, k, timeout, mask);
+	while (got > 0 && hung_up(p, k) == got)
+		got = pollset_wait(p, k, remaining(timeout, begun), mask);
 	int count = got < 0 ? -1 : 0;
 	for (nfds_t i = 0; i < k && got > 0; i++)
 		if (p[i].revents & POLLNVAL) {
@@ -162,16 +189,15 @@ static int by_poll(int n, fd_set *r, fd_set *w, fd_set *x, int64_t timeout, cons
 		zero(w, n);
 		zero(x, n);
 		for (nfds_t i = 0; i < k; i++) {
-			// The kernel's own table: POLLIN_SET, POLLOUT_SET, POLLEX_SET.
-			if (p[i].events & POLLIN && p[i].revents & (POLLIN | POLLHUP | POLLERR)) {
+			if (readable(&p[i])) {
 				bit_set(r, p[i].fd);
 				count++;
 			}
-			if (p[i].events & POLLOUT && p[i].revents & (POLLOUT | POLLERR)) {
+			if (writable(&p[i])) {
 				bit_set(w, p[i].fd);
 				count++;
 			}
-			if (p[i].events & POLLPRI && p[i].revents & POLLPRI) {
+			if (urgent(&p[i])) {
 				bit_set(x, p[i].fd);
 				count++;
 			}
@@ -184,13 +210,6 @@ static int by_poll(int n, fd_set *r, fd_set *w, fd_set *x, int64_t timeout, cons
 	return count;
 }
 
-// remaining is what is left of a call's time.
-static int64_t remaining(int64_t timeout, uint64_t begun)
-{
-	int64_t left = timeout - (int64_t)(clock_ns() - begun);
-	return timeout < 0 ? -1 : left > 0 ? left : 0;
-}
-
 EXPORT int select(int n, fd_set *r, fd_set *w, fd_set *x, struct timeval *t)
 {
 	HOOK();
@@ -200,13 +219,17 @@ EXPORT int select(int n, fd_set *r, fd_set *w, fd_set *x, struct timeval *t)
 	uint64_t begun = t ? clock_ns() : 0;
 	int got;
 	if (!selects(n, r, w, x)) {
-		struct sleep_since s = sleep_now();
+		struct sleep_again again = {.since = sleep_now()};
+		const sigset_t *mask = NULL;
 		got = real.select(n, r, w, x, t);
-		if (got >= 0 || errno != EINTR || !sleep_kicked(s))
+		bool on = got < 0 && sleep_goes_on(&again, &mask);
+		if (on)
+			got = by_poll(n, r, w, x, remaining(timeout, begun), clock_ns(), mask);
+		sleep_ended(&again);
+		if (!on)
 			return got;
-		got = by_poll(n, r, w, x, remaining(timeout, begun), NULL);
 	} else {
-		got = by_poll(n, r, w, x, timeout, NULL);
+		got = by_poll(n, r, w, x, timeout, begun, NULL);
 	}
 	if (t) { // Linux leaves what remains
 		int saved = errno;
@@ -224,10 +247,13 @@ EXPORT int pselect(int n, fd_set *r, fd_set *w, fd_set *x, const struct timespec
 	HOOK();
 	if (n < 0 || !legal(t))
 		return real.pselect(n, r, w, x, t, mask);
-	if (selects(n, r, w, x))
-		return by_poll(n, r, w, x, ns_of(t), mask);
 	uint64_t begun = t ? clock_ns() : 0;
-	struct sleep_since s = sleep_now();
+	if (selects(n, r, w, x))
+		return by_poll(n, r, w, x, ns_of(t), begun, mask);
+	struct sleep_again again = {.since = sleep_now()};
 	int got = real.pselect(n, r, w, x, t, mask);
-	return got >= 0 || errno != EINTR || !sleep_kicked(s) ? got : by_poll(n, r, w, x, remaining(ns_of(t), begun), mask);
+	if (got < 0 && sleep_goes_on(&again, &mask))
+		got = by_poll(n, r, w, x, remaining(ns_of(t), begun), clock_ns(), mask);
+	sleep_ended(&again);
+	return got;
 }

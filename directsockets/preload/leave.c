@@ -18,7 +18,7 @@
 // they go by TCP, 0 not yet, -1 never.
 static int tx_left(struct conn *c, int fd)
 {
-	bool out = true;
+	bool out = c->dead; // refused: we are a handler, or the child of one, and who has it may wait for us
 	if (stream_lock(c, fd, &c->tx_lock)) {
 		tx_turn(c, fd);
 		out = c->dead || (!c->tx.again.left && (c->tx_mode == MODE_TCP || c->tx_shut));
@@ -29,7 +29,7 @@ static int tx_left(struct conn *c, int fd)
 
 static int rx_left(struct conn *c, int fd)
 {
-	int in = 1;
+	int in = c->dead;
 	if (stream_lock(c, fd, &c->rx_lock)) {
 		rx_freeze(c, fd);
 		if (c->rx_frozen)
@@ -53,14 +53,14 @@ static int both_left(struct conn *c, int fd)
 	return in < 0 ? in : in & out;
 }
 
-// leave takes steps until they are done, the peer has had so many ms, or it is gone.
-static bool leave(struct conn *c, int fd, int (*step)(struct conn *c, int fd), int limit)
+// leave takes steps until they are done, the peer has had 1 s, or it is gone.
+static bool leave(struct conn *c, int fd, int (*step)(struct conn *c, int fd))
 {
 	enum { SPINS = 4, NAPS = 40, KICK = 64 }; // NAPS of some 100 us, all else in milliseconds
-	for (int i = 0, ms = 0, done;; i++) {
+	for (int i = 0, ms = 0, done; ms < LEAVE_MS; i++) {
 		if ((done = step(c, fd)))
 			return done > 0;
-		if (ms >= limit || atomic_load(&c->channel->live) != 1 || c->state == CONN_CLOSED)
+		if (atomic_load(&c->channel->live) != 1 || c->state == CONN_CLOSED)
 			return false;
 		doorbell_ring(c, &c->peer->rx_waiters);
 		doorbell_ring(c, &c->peer->tx_waiters);
@@ -74,6 +74,7 @@ static bool leave(struct conn *c, int fd, int (*step)(struct conn *c, int fd), i
 		else
 			real.poll(NULL, 0, 1);
 	}
+	return false;
 }
 
 void stream_halt(struct conn *c, int fd)
@@ -87,7 +88,9 @@ void stream_halt(struct conn *c, int fd)
 bool stream_leave_tx(struct conn *c, int fd)
 {
 	c->tx_off = true;
-	return leave(c, fd, tx_left, LEAVE_MS);
+	return leave(c, fd, tx_left);
 }
 
-bool stream_back(struct conn *c, int fd, int ms) { return leave(c, fd, both_left, ms); }
+bool stream_back(struct conn *c, int fd) { return leave(c, fd, both_left); }
+
+bool stream_is_back(struct conn *c, int fd) { return both_left(c, fd) > 0; }

@@ -30,6 +30,13 @@
 #include "process.h"
 #include "single.h"
 
+// How many locks this thread has. A handler that interrupts it then may want another, out of order,
+// or fork, and wait for the child. Neither it nor the child waits for a lock without end: patience is how
+// many naps are left to them, less than 0 for all others.
+static __thread unsigned held __attribute__((tls_model("initial-exec")));
+static __thread int patience __attribute__((tls_model("initial-exec"))) = -1;
+enum { PATIENCE = 1000 };
+
 static __thread uint32_t tid __attribute__((tls_model("initial-exec")));
 
 // me is this thread. The kernel is asked once for each, and not at all while there is but one.
@@ -40,7 +47,32 @@ static uint32_t me(void)
 	return tid ? tid : (tid = (uint32_t)real_gettid());
 }
 
-void lock_child(void) { tid = 0; }
+void lock_child(void)
+{
+	tid = 0;
+	patience = held > 0 || patience >= 0 ? PATIENCE : -1;
+	held = 0;
+}
+
+int lock_interrupt(void)
+{
+	int was = patience;
+	if (held > 0)
+		patience = PATIENCE;
+	return was;
+}
+
+void lock_resume(int was) { patience = was; }
+
+// in_vain: who has the lock has been waited for long enough.
+static bool in_vain(void)
+{
+	if (patience > 0) {
+		patience--;
+		clock_nap();
+	}
+	return patience == 0;
+}
 
 void lock_init(struct lock *l)
 {
@@ -106,7 +138,10 @@ static enum lock_result by_mutex(struct lock *l, bool wait)
 {
 	if (mine(l))
 		return LOCK_REFUSED;
-	int e = wait ? pthread_mutex_lock(&l->m) : pthread_mutex_trylock(&l->m);
+	int e;
+	do
+		e = wait && patience < 0 ? pthread_mutex_lock(&l->m) : pthread_mutex_trylock(&l->m);
+	while (e == EBUSY && wait && !in_vain());
 	enum lock_result r = e ? LOCK_ORPHAN : LOCK_OK;
 	if (e == EOWNERDEAD)
 		pthread_mutex_consistent(&l->m);
@@ -114,7 +149,7 @@ static enum lock_result by_mutex(struct lock *l, bool wait)
 		return LOCK_REFUSED;
 	uint32_t is;
 	for (unsigned n = 0; (is = atomic_load(&l->owner)) != 0; n++) {
-		if (!wait) {
+		if (!wait || in_vain()) {
 			pthread_mutex_unlock(&l->m);
 			return LOCK_REFUSED;
 		}
@@ -125,7 +160,7 @@ static enum lock_result by_mutex(struct lock *l, bool wait)
 	return r;
 }
 
-enum lock_result lock_take(struct lock *l, const _Atomic bool *sole)
+static enum lock_result take(struct lock *l, const _Atomic bool *sole)
 {
 	uint32_t from = 0; // the owner to follow: nobody, or who has ended
 	bool orphan = false;
@@ -139,14 +174,24 @@ enum lock_result lock_take(struct lock *l, const _Atomic bool *sole)
 		}
 		if (from == me())
 			return LOCK_REFUSED;
-		if (from && !gone(from, n))
+		if (from && !gone(from, n)) {
+			if (in_vain())
+				return LOCK_REFUSED;
 			from = 0;
+		}
 	}
 	enum lock_result r = by_mutex(l, true);
 	return r == LOCK_OK && orphan ? LOCK_ORPHAN : r;
 }
 
-bool lock_try(struct lock *l, const _Atomic bool *sole)
+enum lock_result lock_take(struct lock *l, const _Atomic bool *sole)
+{
+	enum lock_result r = take(l, sole);
+	held += r != LOCK_REFUSED;
+	return r;
+}
+
+static bool try(struct lock *l, const _Atomic bool *sole)
 {
 	if (sole && atomic_load_explicit(sole, memory_order_relaxed)) {
 		uint32_t nobody = 0;
@@ -159,8 +204,16 @@ bool lock_try(struct lock *l, const _Atomic bool *sole)
 	return by_mutex(l, false) != LOCK_REFUSED;
 }
 
+bool lock_try(struct lock *l, const _Atomic bool *sole)
+{
+	bool got = try(l, sole);
+	held += got;
+	return got;
+}
+
 void lock_give(struct lock *l)
 {
+	held--;
 	if (!l->by_m) {
 		release(l);
 		return;

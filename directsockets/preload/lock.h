@@ -2,7 +2,7 @@
 //
 // The lock of a connection, in family memory, or of an epoll set, which is a process' own.
 // The former is robust: when its holder dies, the next one gets it and is told. It is never held across a blocking call, and a signal
-// handler that interrupted the holder is refused instead of waiting for ever.
+// handler that interrupted the holder of a lock is refused, of this one at once, of others after a while, instead of waiting for ever.
 //
 // While *sole no other process can have it, and it costs less. That may become
 // false at any time, and becomes true only while nobody can have the lock.
@@ -25,5 +25,9 @@ enum lock_result lock_take(struct lock *l, const _Atomic bool *sole); // NULL: i
 bool lock_try(struct lock *l, const _Atomic bool *sole);              // an orphan counts as taken
 void lock_give(struct lock *l);
 void lock_child(void); // after fork
+
+// lock_interrupt begins a handler on this thread, and lock_resume ends it, with what that gave.
+int lock_interrupt(void);
+void lock_resume(int was);
 
 #endif

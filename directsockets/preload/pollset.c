@@ -479,12 +479,14 @@ static int wait_for(struct pollfd *fds, nfds_t n, uint64_t begun, int64_t timeou
 
 int pollset_wait(struct pollfd *fds, nfds_t n, int64_t timeout, const sigset_t *mask)
 {
+	struct sleep_again again = {.since = sleep_now()};
 	for (;;) {
-		struct sleep_since s = sleep_now();
 		uint64_t begun = timeout > 0 ? clock_ns() : 0;
 		int r = wait_for(fds, n, begun, timeout, mask);
-		if (r != CHANGED && (r >= 0 || errno != EINTR || !sleep_kicked(s)))
+		if (r != CHANGED && (r >= 0 || !sleep_goes_on(&again, &mask))) {
+			sleep_ended(&again);
 			return r;
+		}
 		if (timeout > 0) {
 			int64_t took = (int64_t)(clock_ns() - begun);
 			timeout = took < timeout ? timeout - took : 0;

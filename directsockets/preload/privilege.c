@@ -18,7 +18,7 @@
 
 static void renounce(struct conn *c, int fd, bool first)
 {
-	if (first && conn_decided(c))
+	if (first && (conn_decided(c) || c->engaged)) // the peer takes no other lane for it
 		conn_quit(c, fd, REASON_PRIVILEGE);
 	else if (first)
 		rendezvous_drop(c);

@@ -36,6 +36,7 @@
 #include "epset.h"
 #include "family.h"
 #include "files.h"
+#include "heirs.h"
 #include "hook.h"
 #include "rendezvous.h"
 #include "single.h"
@@ -98,6 +99,7 @@ static void child(void)
 	*alive = 1;
 	lock_child();
 	files_child();
+	heirs_child();
 	if (cloned) {
 		family_cloned();
 		process_conns(process_inherit);

@@ -191,6 +191,30 @@ int sleep_on(struct sleep *s, struct conn *c, int fd, uint32_t want)
 	return result;
 }
 
+bool sleep_goes_on(struct sleep_again *a, const sigset_t **mask)
+{
+	sigset_t all;
+	if (errno != EINTR || !sleep_kicked(a->since))
+		return false;
+	a->since.kicks = sleep_kicks;
+	if (!a->blocked) {
+		sigfillset(&all);
+		real.pthread_sigmask(SIG_SETMASK, &all, &a->old);
+		a->blocked = true;
+		if (!*mask)
+			*mask = &a->old;
+	}
+	return sleep_signals == a->since.signals;
+}
+
+void sleep_ended(const struct sleep_again *a)
+{
+	int saved = errno;
+	if (a->blocked)
+		real.pthread_sigmask(SIG_SETMASK, &a->old, NULL);
+	errno = saved;
+}
+
 bool sleep_moment(const struct sleep *s)
 {
 	real.poll(NULL, 0, 1);

@@ -4,6 +4,7 @@
 #ifndef SLEEP_H
 #define SLEEP_H
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -42,5 +43,16 @@ struct sleep_since {
 };
 static inline struct sleep_since sleep_now(void) { return (struct sleep_since){sleep_signals, sleep_kicks}; }
 static inline bool sleep_kicked(struct sleep_since s) { return sleep_kicks != s.kicks && sleep_signals == s.signals; }
+
+// sleep_goes_on: the call that began at `since` has failed because of a kick alone, and is to sleep again,
+// with *mask. All signals are blocked then, so that none of the program's comes before it is asleep.
+// sleep_ended unblocks them.
+struct sleep_again {
+	struct sleep_since since;
+	bool blocked;
+	sigset_t old;
+};
+bool sleep_goes_on(struct sleep_again *a, const sigset_t **mask);
+void sleep_ended(const struct sleep_again *a);
 
 #endif

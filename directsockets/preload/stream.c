@@ -162,8 +162,11 @@ ssize_t stream_recv(struct conn *c, int fd, const struct iovec *iov, int n, int 
 			lock_give(&c->rx_lock);
 			if (got == 0)
 				return STREAM_NATIVE;
-			if (block && got < target && !conn_enter(c, fd)) // it went back to TCP on the way
+			if (block && got < target) { // it went back to TCP on the way, and maybe to the lane again
+				if (conn_enter(c, fd))
+					continue;
 				got += rx_rest(c, fd, &cur, flags);
+			}
 			return (ssize_t)got;
 		}
 		zcopy_read(c, whole);
@@ -318,8 +321,11 @@ ssize_t stream_send(struct conn *c, int fd, const struct iovec *iov, int n, int 
 			lock_give(&c->tx_lock);
 			if (done == 0)
 				return STREAM_NATIVE;
-			if (block && !conn_enter(c, fd)) // it went back to TCP on the way
+			if (block) { // it went back to TCP on the way, and maybe to the lane again
+				if (conn_enter(c, fd))
+					continue;
 				done += tx_rest(c, fd, &cur, flags);
+			}
 			return (ssize_t)done;
 		}
 		ssize_t r = tx_put(c, fd, &cur, flags & ~MSG_DONTWAIT, block ? &z : NULL);
@@ -377,7 +383,9 @@ ssize_t stream_sendfile(struct conn *c, int fd, int in, off_t *offset, size_t co
 			filemap_give(map);
 			return STREAM_NATIVE;
 		}
-		if (!engaged && block && !conn_enter(c, fd)) { // it went back to TCP on the way
+		if (!engaged && block) { // it went back to TCP on the way, and maybe to the lane again
+			if (conn_enter(c, fd))
+				continue;
 			r = real.sendfile(fd, in, &at, count - done);
 			if (r > 0) {
 				single_add64(&c->tcp_tx, (uint64_t)r, conn_sole(c));

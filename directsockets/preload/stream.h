@@ -57,10 +57,11 @@ int stream_unread(struct conn *c, int fd);  // FIONREAD
 // stream_halt is the first step of stream_back: nothing more is taken from the lane.
 void stream_halt(struct conn *c, int fd);
 
-// stream_back returns both directions to TCP: false if the peer does not answer within
-// so many ms, or if bytes are left on the lane that cannot come by TCP.
-enum { LEAVE_MS = 1000 };
-bool stream_back(struct conn *c, int fd, int ms);
+// stream_back returns both directions to TCP for good: false if the peer does not
+// answer within 1 s, or if bytes are left on the lane that cannot come by TCP.
+enum { LEAVE_MS = 1000 }; // that it may take
+bool stream_back(struct conn *c, int fd);
+bool stream_is_back(struct conn *c, int fd); // is it by now? Without waiting
 bool stream_leave_tx(struct conn *c, int fd); // what we write only
 
 #endif

@@ -2,7 +2,8 @@
 //
 // inherited SEED [MILLISECONDS]: both ends of a connection read and write all the time, and verify
 // what comes, while both start programs that inherit it: some end at once, some later, some are
-// started by fork and exec, some start others. At the end everything has to have arrived.
+// started by fork and exec, some start others; two threads may do so at once, and a handler of a
+// signal that interrupts a call. At the end everything has to have arrived.
 #define _GNU_SOURCE
 #include "rng.h"
 
@@ -11,6 +12,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -28,6 +30,7 @@ enum { REPORT = 100, LARGEST = 1 << 17 };
 static uint64_t seed, end_ns, role;
 static _Atomic uint64_t went, came;
 static int s;
+static bool handles; // a handler starts programs, too
 
 static void fail(const char *format, ...)
 {
@@ -113,11 +116,35 @@ static void *read_all(void *arg)
 	return arg;
 }
 
+// handler starts a program and waits for it. All that it calls is async-signal-safe, but posix_spawn, which TCP takes as well.
+static void handler(int signo)
+{
+	static _Atomic unsigned n;
+	char *argv[] = {"true", NULL};
+	pid_t pid = -1;
+	int saved = errno;
+	if (n++ % 2)
+		posix_spawn(&pid, "/bin/true", NULL, NULL, argv, environ);
+	else if ((pid = fork()) == 0) {
+		execve("/bin/true", argv, environ);
+		_exit(1);
+	}
+	waitpid(pid, NULL, 0);
+	errno = saved;
+	(void)signo;
+}
+
+static pthread_t writer, reader;
+
 static void start(struct rng *r)
 {
 	char command[64];
 	int status;
 	pid_t pid;
+	if (handles && one_in(r, 2)) {
+		pthread_kill(one_in(r, 2) ? reader : writer, SIGUSR1);
+		return;
+	}
 	switch (rnd(r, 5)) {
 	case 0:
 		if (system(":") != 0)
@@ -151,18 +178,33 @@ static void start(struct rng *r)
 	}
 }
 
-static void play(void)
+static int one, two;
+
+static void *start_all(void *which)
 {
-	struct rng r = rng_of(seed, role, 3, 0);
-	pthread_t writer, reader;
-	bool starts = rnd(&r, 4) > 0 || role == 0;
-	if (pthread_create(&writer, NULL, write_all, NULL) || pthread_create(&reader, NULL, read_all, NULL))
-		fail("no thread");
+	struct rng r = rng_of(seed, role, 3, which == &two);
 	while (now_ns() < end_ns) {
 		usleep(rnd(&r, one_in(&r, 2) ? 3000 : 200000));
-		if (starts)
-			start(&r);
+		start(&r);
 	}
+	return which;
+}
+
+static void play(void)
+{
+	struct rng r = rng_of(seed, role, 4, 0);
+	bool starts = rnd(&r, 4) > 0 || role == 0, both = starts && one_in(&r, 3);
+	pthread_t other;
+	handles = one_in(&r, 3);
+	if (handles)
+		sigaction(SIGUSR1, &(struct sigaction){.sa_handler = handler, .sa_flags = SA_RESTART}, NULL);
+	if (pthread_create(&writer, NULL, write_all, NULL) || pthread_create(&reader, NULL, read_all, NULL) ||
+	    (both && pthread_create(&other, NULL, start_all, &two)))
+		fail("no thread");
+	if (starts)
+		start_all(&one);
+	if (both)
+		pthread_join(other, NULL);
 	pthread_join(writer, NULL);
 	pthread_join(reader, NULL);
 }

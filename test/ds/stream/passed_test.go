@@ -93,20 +93,27 @@ func TestInherited(t *testing.T) {
 		"0a 0t 0p 0t 0s 0t 0X 0T":                {1, 4}, // by a program of a program
 		"0a 0t 0q 0t 0X 0T":                      {1, 3},
 		"0a 0t 0y 0T 0y 0T 0y 0T":                {1, 2, 3, 4},
-		"0a 0W":                                  {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, // no sleep of the peer's ends early
+		"0a 0W":                                  {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13}, // no sleep of the peer's ends early
 		"0a 0y 0t":                               {1},
 		"0a 0t 0u 0u 0x 0t 0X 0T":                {1, 3}, // bytes unread on the lane
 		"0a 0t 0+ 0x 0. 0t 0X 0T":                {1, 3},
 		"0a 0t 0x 0t 0X 0x 0t 0s 0t 0X 0T":       {1, 5}, // again, before it was back
 		"0a 0t 0x 0t 0X 0T 0x 0t 0X 0T":          {1, 3, 5},
-		"0a 0t 0h 0t 0y 0T":                      {1, 3}, // the first time we did not answer
-		"0a 0t 0Y 0t 0s 0t":                      {1},    // the program has read from it
-		"0a 0t 0Z 0t 0s 0t":                      {1},    // or written to it
-		"0z 0c 0t 0x 0t 0X 0s 0t 0s 0t 0s 0t":    {1},    // given to the program on purpose, most likely
+		"0a 0t 0Y 0t 0s 0t":                      {1}, // the program has read from it
+		"0a 0t 0Z 0t 0s 0t":                      {1}, // or written to it
+		"0z 0c 0t 0x 0t 0X 0s 0t 0s 0t 0s 0t":    {1}, // given to the program on purpose, most likely
 		"0a 0Y 0t 0s 0t":                         nil,
 		"0a 0x 0X 0>1 0. 1< 1t":                  {1}, // and passed on
 		"0a 0t 0x 0t 0X 0T 0>1 0. 1< 1t":         {1, 3},
 	})
+}
+
+// Who did not answer when a program was started is not held for one that never will.
+func TestInheritedUnanswered(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left to make test-all: a minute")
+	}
+	plays(t, map[string][]int{"0a 0t 0h 0t 0L": {1, 3}})
 }
 
 // While programs come and go that inherit a connection nothing is lost, and it is on its lane between them.
