@@ -331,13 +331,13 @@ static bool back(struct conn *c, int fd, enum reason why, enum conn_state to)
 	return true;
 }
 
-// late takes back what could not be when a program inherited it, for its peer did not answer, and does now.
+// late takes back what could not be before, for its peer did not answer then, and does now.
 static void late(struct conn *c, int fd)
 {
 	if (c->dead || !stream_is_back(c, fd))
 		return;
 	conn_lowat(c, fd, c->rcvlowat);
-	is_back(c, REASON_SHARED, c->exposed ? CONN_OFF : CONN_RESTING);
+	is_back(c, c->reason, c->reason == REASON_SHARED && !c->exposed ? CONN_RESTING : CONN_OFF);
 }
 
 bool conn_return(struct conn *c, int fd, enum reason why)

@@ -8,7 +8,7 @@
 //
 // That they have ended is told by a witness, which each inherits as well: a descriptor of the
 // fabric directory, opened for it, whose open file holds read locks on a byte for each of these
-// connections. The kernel drops them with the last copy of that descriptor, wherever it has got
+// connections, by the inode of its socket. The kernel drops them with the last copy of that descriptor, wherever it has got
 // to. So anybody of the family can ask for the lock, and there is nothing to clean up.
 //
 // Invariant: `exposures` counts how often the connection was inherited, and rises after the lock
@@ -83,7 +83,7 @@ static bool lock(struct conn *c)
 void heirs_add(struct conn *c, int fd)
 {
 	struct stat st;
-	if (real_fstat(fd, &st) == 0)
+	if (c->heirs_at == 0 && real_fstat(fd, &st) == 0)
 		c->heirs_at = st.st_ino;
 	if (fd <= STDERR_FILENO || !lock(c))
 		c->exposed = true;

@@ -30,9 +30,9 @@
 #include "process.h"
 #include "single.h"
 
-// How many locks this thread has. A handler that interrupts it then may want another, out of order,
-// or fork, and wait for the child. Neither it nor the child waits for a lock without end: patience is how
-// many naps are left to them, less than 0 for all others.
+// How many locks this thread has, or waits for. A handler that interrupts it then may want another, out
+// of order, or fork, and wait for the child. Neither it nor the child waits for a lock without end:
+// patience is how many naps are left to them, less than 0 for all others.
 static __thread unsigned held __attribute__((tls_model("initial-exec")));
 static __thread int patience __attribute__((tls_model("initial-exec"))) = -1;
 enum { PATIENCE = 1000 };
@@ -186,8 +186,10 @@ static enum lock_result take(struct lock *l, const _Atomic bool *sole)
 
 enum lock_result lock_take(struct lock *l, const _Atomic bool *sole)
 {
+	held++;
+	atomic_signal_fence(memory_order_seq_cst);
 	enum lock_result r = take(l, sole);
-	held += r != LOCK_REFUSED;
+	held -= r == LOCK_REFUSED;
 	return r;
 }
 
@@ -206,18 +208,21 @@ static bool try(struct lock *l, const _Atomic bool *sole)
 
 bool lock_try(struct lock *l, const _Atomic bool *sole)
 {
+	held++;
+	atomic_signal_fence(memory_order_seq_cst);
 	bool got = try(l, sole);
-	held += got;
+	held -= !got;
 	return got;
 }
 
 void lock_give(struct lock *l)
 {
-	held--;
-	if (!l->by_m) {
+	if (l->by_m) {
+		l->by_m = false;
+		pthread_mutex_unlock(&l->m);
+	} else {
 		release(l);
-		return;
 	}
-	l->by_m = false;
-	pthread_mutex_unlock(&l->m);
+	atomic_signal_fence(memory_order_seq_cst);
+	held--;
 }
