@@ -169,7 +169,7 @@ bool conn_enter(struct conn *c, int fd)
 		rendezvous_step(c, fd);
 		break;
 	case CONN_RESTING:
-		conn_resume(c);
+		conn_resume(c, fd);
 		break;
 	}
 	if (c->state == CONN_ATTACHED)

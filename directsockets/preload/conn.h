@@ -140,7 +140,7 @@ bool conn_return(struct conn *c, int fd, enum reason why);
 // conn_rests begins such a time, conn_resume ends it if it is over.
 bool conn_rest(struct conn *c, int fd, uint64_t begun);
 void conn_rests(struct conn *c, uint64_t begun);
-void conn_resume(struct conn *c);
+void conn_resume(struct conn *c, int fd);
 
 // conn_lowat sets the kernel's SO_RCVLOWAT. While a connection is engaged the kernel has to tell of
 // each byte, since the program's counts those of the lane too (receive.c).

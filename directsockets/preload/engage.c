@@ -153,7 +153,7 @@ void conn_try_engage(struct conn *c, int fd)
 				leave_attached(c, fd, CONN_OFF, REASON_PEER_GONE);
 		} else if (c->exposed || c->passes) {
 			leave_attached(c, fd, CONN_OFF, REASON_SHARED);
-		} else if (heirs_left(c)) {
+		} else if (heirs_left(c, fd)) {
 			conn_rests(c, clock_ns());
 			leave_attached(c, fd, CONN_RESTING, REASON_SHARED);
 		} else if ((count = counted(c, fd)) == UNCOUNTED) {
@@ -187,7 +187,7 @@ void conn_try_engage(struct conn *c, int fd)
 	errno = saved;
 }
 
-void conn_resume(struct conn *c)
+void conn_resume(struct conn *c, int fd)
 {
 	enum { AGAIN = 8, SECOND = 1000000000 };
 	if (c->calls < c->due || c->owner != process_id())
@@ -198,7 +198,7 @@ void conn_resume(struct conn *c)
 		return;
 	c->resting_until = now + (rested < SECOND ? rested / 8 : SECOND / 8);
 	uint32_t is = CONN_RESTING;
-	if (!heirs_left(c) && atomic_compare_exchange_strong(&c->state, &is, CONN_ATTACHED)) {
+	if (!heirs_left(c, fd) && atomic_compare_exchange_strong(&c->state, &is, CONN_ATTACHED)) {
 		atomic_fetch_add(&conn_attached, 1);
 		c->due = 0;
 	}

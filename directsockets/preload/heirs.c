@@ -22,7 +22,8 @@
 //
 // All are sequentially consistent, so one of both sees the other. Model: test/memmodel/channel (heirs).
 //
-// Some are given to a program for good: as descriptor 0, 1 or 2, or if there can be no lock.
+// Some are given to a program for good: as descriptor 0, 1 or 2, if there can be no lock, or if it
+// passes it on, and has this library (passing.c).
 // A program that closes the witness and keeps the connection is not seen; if it
 // writes, the peer's tripwire resets the connection.
 #include "real.h"
@@ -35,6 +36,7 @@
 
 #include "directory.h"
 #include "files.h"
+#include "passing.h"
 #include "presence.h"
 #include "rendezvous.h"
 
@@ -103,7 +105,7 @@ void heirs_done(void)
 	errno = saved;
 }
 
-bool heirs_left(struct conn *c)
+bool heirs_left(struct conn *c, int fd)
 {
 	uint32_t exposures = c->exposures;
 	if (c->exposed || exposures == c->ended)
@@ -113,6 +115,8 @@ bool heirs_left(struct conn *c)
 	struct flock l = byte_of(c, F_WRLCK);
 	bool left = real_fstat(directory, &st) < 0 || st.st_ino != c->heirs_in || real.fcntl(directory, F_OFD_GETLK, &l) < 0 ||
 		    l.l_type != F_UNLCK;
+	if (!left && passing_spoilt(fd)) // by one that has ended: who got it does not have the lock
+		c->exposed = left = true;
 	if (!left)
 		c->ended = exposures;
 	errno = saved;

@@ -18,6 +18,6 @@ void heirs_child(void);
 // heirs_any: a program that has inherited c may have it still, as far as is known; heirs_left
 // asks anew.
 static inline bool heirs_any(const struct conn *c) { return c->exposed || c->exposures != c->ended; }
-bool heirs_left(struct conn *c);
+bool heirs_left(struct conn *c, int fd);
 
 #endif

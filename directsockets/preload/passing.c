@@ -53,6 +53,12 @@ static bool is_free(int fd)
 	return real.fcntl(fd, F_GETSIG) == FREE && real.fcntl(fd, F_GETOWN_EX, &o) == 0 && o.type != F_OWNER_PGRP && o.pid == 0;
 }
 
+bool passing_spoilt(int fd)
+{
+	struct f_owner_ex o = {0};
+	return real.fcntl(fd, F_GETOWN_EX, &o) == 0 && o.type == F_OWNER_PGRP;
+}
+
 static bool established(int fd, struct tcp_info *t)
 {
 	socklen_t n = sizeof *t;
@@ -191,6 +197,6 @@ bool passing_ours(struct conn *c, int fd)
 void passing_closed(struct conn *c, int fd, uint32_t was)
 {
 	bool as_it_came = !c->inq && !c->stamps && !c->rx_shut && !c->tx_off;
-	if (c->passes == 1 && was == CONN_COUNTING && as_it_came && !heirs_left(c))
+	if (c->passes == 1 && was == CONN_COUNTING && as_it_came && !heirs_left(c, fd))
 		real.fcntl(fd, F_SETSIG, FREE);
 }

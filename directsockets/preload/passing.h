@@ -19,6 +19,9 @@ void passing_came(struct msghdr *h, int flags);
 // passing_ours: no other program holds it, as far as passing is concerned.
 bool passing_ours(struct conn *c, int fd);
 
+// passing_spoilt: somebody else may have passed it on.
+bool passing_spoilt(int fd);
+
 // passing_closed is told that the last descriptor in this family is about to be closed, and
 // which state the connection had.
 void passing_closed(struct conn *c, int fd, uint32_t was);

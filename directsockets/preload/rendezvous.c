@@ -235,7 +235,7 @@ static void first(struct conn *c, int fd)
 		stay(c, fd, REASON_DIRECTORY);
 		return;
 	}
-	if (heirs_left(c)) {
+	if (heirs_left(c, fd)) {
 		shared(c);
 		return;
 	}

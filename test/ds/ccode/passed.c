@@ -13,6 +13,7 @@
 //	0e  0 forks a child that becomes such a program, 0X likewise
 //	0p  0 spawns one that starts another and ends, 0q one that closes all that it inherits
 //	0y  0 has the shell do nothing, 0Y read a byte from it, 0Z write one to it (system)
+//	0m1 0 spawns a program that passes it to 1 and ends
 //	0h  0 has the shell do nothing while we are stopped
 //	0z  0 closes its descriptor 0, so that the connection that comes next is that
 //	0T  talks as 0t until there is a lane, with the library, for 10 s at most; 0L for 100 s
@@ -174,6 +175,18 @@ static int orphaned(void)
 	return (child = atoi(line)) <= 0;
 }
 
+// passed_by spawns this program to pass it on.
+static int passed_by(int to)
+{
+	char fd[8], port[8];
+	int status;
+	snprintf(fd, sizeof fd, "%d", now());
+	snprintf(port, sizeof port, "%d", MAIL + 2 * to);
+	pid_t pid = spawned((char *[]){"/proc/self/exe", "pass", fd, port, NULL});
+	child = 0;
+	return waitpid(pid, &status, 0) != pid || status != 0;
+}
+
 static int shell(const char *format)
 {
 	char command[100];
@@ -227,6 +240,8 @@ static int obey(int us, struct order o)
 		return spawned((char *[]){"sh", "-c", "for n in 3 4 5 6 7 8 9; do eval \"exec $n>&-\"; done; exec sleep 1000", NULL}) < 0;
 	case 'p':
 		return orphaned();
+	case 'm':
+		return passed_by(o.arg);
 	case 'y':
 		return shell(":");
 	case 'h':
@@ -465,6 +480,9 @@ static void step(const char *text)
 		l = text[3] != 0;
 		check(order_by(who, '>', l ? text[2] : 0, text[2 + l] - '0') == 0, text);
 		return;
+	case 'm':
+		check(order(who, 'm', text[2] - '0') == 0, text);
+		return;
 	case '<':
 		check(order_by(who, '<', text[2], 0) == 0, text);
 		return;
@@ -477,6 +495,8 @@ int main(int argc, char **argv)
 {
 	if (argc == 2 && argv[1][1] == 0)
 		return agent(argv[1][0] - '0');
+	if (argc == 4 && strcmp(argv[1], "pass") == 0)
+		return sendmsg(atoi(argv[3]), &message(atoi(argv[2]))->msg_hdr, 0) != 1;
 	int p[2];
 	alarm(TIME);
 	for (int i = 0; i < AGENTS; i++) {

@@ -99,6 +99,7 @@ func TestInherited(t *testing.T) {
 		"0a 0t 0+ 0x 0. 0t 0X 0T":                {1, 3},
 		"0a 0t 0x 0t 0X 0x 0t 0s 0t 0X 0T":       {1, 5}, // again, before it was back
 		"0a 0t 0x 0t 0X 0T 0x 0t 0X 0T":          {1, 3, 5},
+		"0a 0t 0m1 0s 0t 0s 0t 1< 1t 0. 1t":      {1}, // the program has passed it on
 		"0a 0t 0Y 0t 0s 0t":                      {1}, // the program has read from it
 		"0a 0t 0Z 0t 0s 0t":                      {1}, // or written to it
 		"0z 0c 0t 0x 0t 0X 0s 0t 0s 0t 0s 0t":    {1}, // given to the program on purpose, most likely
