@@ -232,7 +232,7 @@ func TestRoutes(t *testing.T) {
 		"10.40.0.1": nil, "10.40.0.2": nil, // others are behind it
 		"10.60.0.2": nil,
 	}
-	end := h.register(nothing)
+	h.register(nothing)
 	h.want(all)
 	h.quiet()
 	h.route(netlink.RouteDel, "one", "10.20.0.2/32", "")
@@ -242,9 +242,14 @@ func TestRoutes(t *testing.T) {
 	h.route(netlink.RouteAdd, "one", "10.20.0.2/32", "")
 	all["10.20.0.2"], all["10.8.0.1"] = one, h.ns
 	h.want(all)
-	end()
-	h.register(nothing, "subnet")
-	h.want(map[string]*netns.NetNS{"10.30.0.1": h.ns, "10.30.0.2": subnet, "10.20.0.2": nil, "10.8.0.1": nil})
+}
+
+func TestRouteByName(t *testing.T) {
+	h := newHost(t)
+	h.veth("other", []string{"10.20.0.1/30"}, []string{"10.20.0.2/30"})
+	named := h.veth("named", []string{"10.30.0.1/30"}, []string{"10.30.0.2/30"})
+	h.register(nothing, "named")
+	h.want(map[string]*netns.NetNS{"10.30.0.1": h.ns, "10.30.0.2": named, "10.20.0.1": nil, "10.20.0.2": nil, "10.9.0.1": nil})
 }
 
 // Without names it is all bridges, also those to come.

@@ -50,7 +50,7 @@ func TestSystemd(t *testing.T) {
 	said, err := root.Command(ctx, "sh", testdata(t, "systemd.sh"), "begin", dir, ds.Library(t), tun, filepath.Dir(filepath.Dir(tun))).CombinedOutput()
 	out, _ := os.ReadFile(filepath.Join(dir, "out"))
 	last, _ := os.ReadFile(filepath.Join(dir, "last"))
-	for _, want := range []string{"lanes\n", "lanes again\n", "nothing left\n", "exn0 is up\n", "exn0 was left by a crash and is up again\n", "gone\n", "all bridges\n", "nobody is on a bridge\n"} {
+	for _, want := range []string{"lanes\n", "lanes again\n", "nothing left\n", "exn0 is up\n", "exn0 was left by a crash and is up again\n", "gone\n", "all bridges and routes\n", "nobody is on a bridge\n"} {
 		if !bytes.Contains(out, []byte(want)) {
 			t.Errorf("not seen: %q", want)
 		}

@@ -350,7 +350,7 @@ static void talk(int with, int seconds)
 	time_t end = time(NULL) + seconds;
 	int lane;
 	while (!(lane = rounds(with)) && library && *library && time(NULL) < end)
-		usleep(10000);
+		usleep(seconds > 10 ? 500000 : 10000);
 	fprintf(stderr, "talk %d by %s\n", ++n, lane ? "lanes" : "TCP");
 }
 
