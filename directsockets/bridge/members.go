@@ -49,6 +49,10 @@ func members(names []string, mine uint64) (membership, error) {
 	if err != nil {
 		return found, fmt.Errorf("list links: %w", err)
 	}
+	addresses, err := prefixesByLink()
+	if err != nil {
+		return found, err
+	}
 	routes, err := routesByLink()
 	if err != nil {
 		return found, err
@@ -59,10 +63,7 @@ func members(names []string, mine uint64) (membership, error) {
 		if len(names) > 0 && !slices.Contains(names, a.Name) || l.Type() != "bridge" && !(l.Type() == "veth" && a.MasterIndex == 0) {
 			continue
 		}
-		w, err := wayBy(l, routes[a.Index])
-		if err != nil {
-			return found, err
-		}
+		w := wayBy(l, addresses[a.Index], routes[a.Index])
 		ways[a.Index] = w
 		found.names = append(found.names, a.Name)
 		found.all = append(found.all, member{mine, w.own})
@@ -120,20 +121,16 @@ func routesByLink() (map[int][]netip.Prefix, error) {
 	return subnets, nil
 }
 
-func wayBy(l netlink.Link, routes []netip.Prefix) (w way, err error) {
-	addresses, err := prefixes(l)
-	if err != nil {
-		return w, err
-	}
-	w.own = inside(addresses, addresses)
+// wayBy is the way by a link, or none.
+func wayBy(l netlink.Link, addresses, routes []netip.Prefix) way {
+	w := way{subnets: routes, own: inside(addresses, addresses)}
 	if l.Type() == "bridge" {
 		w.subnets = addresses
-		return w, nil
+		return w
 	}
 	if len(routes) == 0 {
-		return way{}, nil
+		return way{}
 	}
-	w.subnets = routes
 	for _, to := range routes { // an interface that leads to one address needs none of its own
 		if !to.IsSingleIP() || to.Addr().IsLinkLocalUnicast() {
 			continue
@@ -146,7 +143,7 @@ func wayBy(l netlink.Link, routes []netip.Prefix) (w way, err error) {
 			w.own = append(w.own, a.Unmap())
 		}
 	}
-	return w, nil
+	return w
 }
 
 // beyond looks at the interfaces of another namespace that ports lead to.
@@ -159,33 +156,34 @@ func beyond(ns *netns.NS, ports []port) (m member, err error) {
 		if err != nil {
 			return err
 		}
+		addresses, err := prefixesByLink()
+		if err != nil {
+			return err
+		}
 		for _, l := range links {
 			i := slices.IndexFunc(ports, func(p port) bool { return p.index == l.Attrs().Index })
 			if i < 0 {
 				continue
 			}
-			all, err := prefixes(l)
-			if err != nil {
-				return err
-			}
-			m.addresses = append(m.addresses, inside(all, ports[i].subnets)...)
+			m.addresses = append(m.addresses, inside(addresses[l.Attrs().Index], ports[i].subnets)...)
 		}
 		return nil
 	})
 	return m, err
 }
 
-// prefixes are the addresses of an interface, with the length of their subnets.
-func prefixes(l netlink.Link) (all []netip.Prefix, err error) {
-	list, err := whole(func() ([]netlink.Addr, error) { return netlink.AddrList(l, netlink.FAMILY_ALL) })
+// prefixesByLink are the addresses of this namespace, with the length of their subnets.
+func prefixesByLink() (map[int][]netip.Prefix, error) {
+	list, err := whole(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
-		return nil, fmt.Errorf("addresses of %s: %w", l.Attrs().Name, err)
+		return nil, fmt.Errorf("list addresses: %w", err)
 	}
+	all := make(map[int][]netip.Prefix)
 	for _, a := range list {
 		addr, is := netip.AddrFromSlice(a.IP)
 		bits, _ := a.Mask.Size()
 		if is && !addr.IsLinkLocalUnicast() {
-			all = append(all, netip.PrefixFrom(addr.Unmap(), bits))
+			all[a.LinkIndex] = append(all[a.LinkIndex], netip.PrefixFrom(addr.Unmap(), bits))
 		}
 	}
 	return all, nil

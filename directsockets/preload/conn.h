@@ -132,7 +132,7 @@ void conn_halt(struct conn *c, int fd, bool first);
 
 // conn_return takes an engaged connection back to TCP: what is unread on the lane
 // is sent again by the peer. False if the peer does not answer within 1 s, or had
-// ended before with bytes unread; then it stays on its lane, and nothing is lost.
+// ended before with bytes unread; then it stays on its lane, nothing is lost, and each call looks again.
 bool conn_return(struct conn *c, int fd, enum reason why);
 
 // conn_rest is that for as long as programs have it that inherit it (heirs.c). Those who started them

@@ -8,8 +8,8 @@
 //
 // That they have ended is told by a witness, which each inherits as well: a descriptor of the
 // fabric directory, opened for it, whose open file holds read locks on a byte for each of these
-// connections, by the inode of its socket. The kernel drops them with the last copy of that descriptor, wherever it has got
-// to. So anybody of the family can ask for the lock, and there is nothing to clean up.
+// connections, by the inode of its socket. The kernel drops them with the last copy of that
+// descriptor, wherever it has got to. So anybody of the family can ask for the lock, and there is nothing to clean up.
 //
 // Invariant: `exposures` counts how often the connection was inherited, and rises after the lock
 // is there; `ended` is what it was before a look that found no lock. Where they are equal, no program has it:

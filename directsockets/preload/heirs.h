@@ -15,9 +15,7 @@ void heirs_done(void);
 // heirs_child: by a handler, this process was forked in between.
 void heirs_child(void);
 
-// heirs_any: a program that has inherited c may have it still, as far as is known; heirs_left
-// asks anew.
-static inline bool heirs_any(const struct conn *c) { return c->exposed || c->exposures != c->ended; }
+// heirs_left: a program that has inherited c, which is our descriptor fd, may have it still.
 bool heirs_left(struct conn *c, int fd);
 
 #endif

@@ -267,7 +267,7 @@ func TestHandsOver(t *testing.T) {
 	var times, back atomic.Int64
 	t.Cleanup(func() { // once all seeds are through
 		t.Logf("%d times, %d times back on the lane", times.Load(), back.Load())
-		if times.Load() == 0 && !ds.Late() {
+		if times.Load() == 0 && !ds.Late() && !ds.SeedsNamed() {
 			t.Error("nothing was handed over")
 		}
 	})
