@@ -16,6 +16,7 @@
 #include "filemap.h"
 #include "files.h"
 #include "rendezvous.h"
+#include "sleep.h"
 #include "tuple.h"
 #include "stream.h"
 
@@ -128,13 +129,13 @@ static int accepted(int listener, int fd, bool nonblock)
 EXPORT int accept(int fd, struct sockaddr *a, socklen_t *n)
 {
 	HOOK();
-	return accepted(fd, real.accept(fd, a, n), false);
+	return accepted(fd, (int)UNKICKED(real.accept(fd, a, n)), false);
 }
 
 EXPORT int accept4(int fd, struct sockaddr *a, socklen_t *n, int flags)
 {
 	HOOK();
-	return accepted(fd, real.accept4(fd, a, n, flags), flags & SOCK_NONBLOCK);
+	return accepted(fd, (int)UNKICKED(real.accept4(fd, a, n, flags)), flags & SOCK_NONBLOCK);
 }
 
 EXPORT int shutdown(int fd, int how)

@@ -15,6 +15,7 @@
 #include "conn.h"
 #include "files.h"
 #include "passing.h"
+#include "sleep.h"
 #include "stream.h"
 
 // lane_recv and lane_send run a call on the lane. False: it must go to the
@@ -88,12 +89,12 @@ EXPORT ssize_t read(int fd, void *buf, size_t n)
 	struct iovec iov = {buf, n};
 	ssize_t r;
 	if (!c)
-		return real.read(fd, buf, n);
+		return UNKICKED(real.read(fd, buf, n));
 	if (n == 0)
 		return done(c, 0); // read(2) says so before it asks TCP
 	if (lane_recv(c, fd, &iov, 1, 0, &r))
 		return done(c, r);
-	return received(c, real.read(fd, buf, n), 0);
+	return received(c, UNKICKED(real.read(fd, buf, n)), 0);
 }
 ALSO(__read, read);
 
@@ -104,10 +105,10 @@ EXPORT ssize_t recv(int fd, void *buf, size_t n, int flags)
 	struct iovec iov = {buf, n};
 	ssize_t r;
 	if (!c)
-		return real.recv(fd, buf, n, flags);
+		return UNKICKED(real.recv(fd, buf, n, flags));
 	if (lane_recv(c, fd, &iov, 1, flags, &r))
 		return done(c, r);
-	return received(c, real.recv(fd, buf, n, flags), flags);
+	return received(c, UNKICKED(real.recv(fd, buf, n, flags)), flags);
 }
 
 EXPORT ssize_t recvfrom(int fd, void *buf, size_t n, int flags, struct sockaddr *a, socklen_t *alen)
@@ -117,13 +118,13 @@ EXPORT ssize_t recvfrom(int fd, void *buf, size_t n, int flags, struct sockaddr 
 	struct iovec iov = {buf, n};
 	ssize_t r;
 	if (!c)
-		return real.recvfrom(fd, buf, n, flags, a, alen);
+		return UNKICKED(real.recvfrom(fd, buf, n, flags, a, alen));
 	if (lane_recv(c, fd, &iov, 1, flags, &r)) {
 		if (r >= 0 && a && alen)
 			*alen = 0; // as TCP does
 		return done(c, r);
 	}
-	return received(c, real.recvfrom(fd, buf, n, flags, a, alen), flags);
+	return received(c, UNKICKED(real.recvfrom(fd, buf, n, flags, a, alen)), flags);
 }
 
 EXPORT ssize_t readv(int fd, const struct iovec *iov, int n)
@@ -132,14 +133,14 @@ EXPORT ssize_t readv(int fd, const struct iovec *iov, int n)
 	struct conn *c = conn_get(fd);
 	ssize_t r;
 	if (!c)
-		return real.readv(fd, iov, n);
+		return UNKICKED(real.readv(fd, iov, n));
 	if (n >= 0 && n <= IOV_MAX && lane_recv(c, fd, iov, n, 0, &r))
 		return done(c, r);
 	if (n < 0 || n > IOV_MAX) {
 		errno = EINVAL;
 		return done(c, -1);
 	}
-	return received(c, real.readv(fd, iov, n), 0);
+	return received(c, UNKICKED(real.readv(fd, iov, n)), 0);
 }
 
 // tell_left writes the message that TCP_INQ asks for, as the kernel does: how much is left to
@@ -181,7 +182,7 @@ EXPORT ssize_t recvmsg(int fd, struct msghdr *h, int flags)
 	struct conn *c = conn_get(fd);
 	ssize_t r;
 	if (!c) {
-		r = real.recvmsg(fd, h, flags);
+		r = UNKICKED(real.recvmsg(fd, h, flags));
 		if (r >= 0 && passing_some(h))
 			passing_came(h, flags);
 		return r;
@@ -203,7 +204,7 @@ EXPORT ssize_t recvmsg(int fd, struct msghdr *h, int flags)
 		}
 		return done(c, r);
 	}
-	return received(c, real.recvmsg(fd, h, flags), flags);
+	return received(c, UNKICKED(real.recvmsg(fd, h, flags)), flags);
 }
 
 // On a lane it is so many calls of recvmsg. The time counts after each of them only,
@@ -249,7 +250,7 @@ EXPORT int recvmmsg(int fd, struct mmsghdr *v, unsigned n, int flags, struct tim
 	HOOK();
 	struct conn *c = conn_get(fd);
 	if (!c) {
-		int r = real.recvmmsg(fd, v, n, flags, timeout);
+		int r = (int)UNKICKED(real.recvmmsg(fd, v, n, flags, timeout));
 		for (int i = 0; i < r; i++)
 			if (passing_some(&v[i].msg_hdr))
 				passing_came(&v[i].msg_hdr, flags);
@@ -260,7 +261,7 @@ EXPORT int recvmmsg(int fd, struct mmsghdr *v, unsigned n, int flags, struct tim
 	bool legal = !timeout || (timeout->tv_sec >= 0 && timeout->tv_nsec >= 0 && timeout->tv_nsec < 1000000000);
 	if (legal && conn_enter(c, fd))
 		return (int)done(c, lane_recvmmsg(c, fd, v, n, flags, timeout));
-	int got = real.recvmmsg(fd, v, n, flags, timeout);
+	int got = (int)UNKICKED(real.recvmmsg(fd, v, n, flags, timeout));
 	ssize_t bytes = 0;
 	for (int i = 0; i < got; i++)
 		bytes += v[i].msg_len;
@@ -275,10 +276,10 @@ EXPORT ssize_t write(int fd, const void *buf, size_t n)
 	struct iovec iov = {(void *)(uintptr_t)buf, n};
 	ssize_t r;
 	if (!c)
-		return real.write(fd, buf, n);
+		return UNKICKED(real.write(fd, buf, n));
 	if (lane_send(c, fd, &iov, 1, 0, &r))
 		return done(c, r);
-	return sent(c, real.write(fd, buf, n));
+	return sent(c, UNKICKED(real.write(fd, buf, n)));
 }
 ALSO(__write, write);
 
@@ -289,10 +290,10 @@ EXPORT ssize_t send(int fd, const void *buf, size_t n, int flags)
 	struct iovec iov = {(void *)(uintptr_t)buf, n};
 	ssize_t r;
 	if (!c)
-		return real.send(fd, buf, n, flags);
+		return UNKICKED(real.send(fd, buf, n, flags));
 	if (lane_send(c, fd, &iov, 1, flags, &r))
 		return done(c, r);
-	return sent(c, real.send(fd, buf, n, flags));
+	return sent(c, UNKICKED(real.send(fd, buf, n, flags)));
 }
 ALSO(__send, send);
 
@@ -303,10 +304,10 @@ EXPORT ssize_t sendto(int fd, const void *buf, size_t n, int flags, const struct
 	struct iovec iov = {(void *)(uintptr_t)buf, n};
 	ssize_t r;
 	if (!c)
-		return real.sendto(fd, buf, n, flags, a, alen);
+		return UNKICKED(real.sendto(fd, buf, n, flags, a, alen));
 	if (lane_send(c, fd, &iov, 1, flags, &r))
 		return done(c, r);
-	return sent(c, real.sendto(fd, buf, n, flags, a, alen));
+	return sent(c, UNKICKED(real.sendto(fd, buf, n, flags, a, alen)));
 }
 
 static bool nothing(const struct iovec *iov, int n)
@@ -322,14 +323,14 @@ EXPORT ssize_t writev(int fd, const struct iovec *iov, int n)
 	struct conn *c = conn_get(fd);
 	ssize_t r;
 	if (!c)
-		return real.writev(fd, iov, n);
+		return UNKICKED(real.writev(fd, iov, n));
 	if (n < 0 || n > IOV_MAX) {
 		errno = EINVAL;
 		return done(c, -1);
 	}
 	if (!nothing(iov, n) && lane_send(c, fd, iov, n, 0, &r)) // of nothing the kernel asks no socket
 		return done(c, r);
-	return sent(c, real.writev(fd, iov, n));
+	return sent(c, UNKICKED(real.writev(fd, iov, n)));
 }
 
 EXPORT ssize_t sendmsg(int fd, const struct msghdr *h, int flags)
@@ -341,7 +342,7 @@ EXPORT ssize_t sendmsg(int fd, const struct msghdr *h, int flags)
 		bool passes = passing_some(h);
 		if (passes)
 			passing_begin(h);
-		r = real.sendmsg(fd, h, flags);
+		r = UNKICKED(real.sendmsg(fd, h, flags));
 		if (passes)
 			passing_end(h, r >= 0);
 		return r;
@@ -354,7 +355,7 @@ EXPORT ssize_t sendmsg(int fd, const struct msghdr *h, int flags)
 		conn_stay(c, fd, REASON_OPTION);
 	if (lane_send(c, fd, h->msg_iov, (int)h->msg_iovlen, flags, &r))
 		return done(c, r);
-	return sent(c, real.sendmsg(fd, h, flags));
+	return sent(c, UNKICKED(real.sendmsg(fd, h, flags)));
 }
 
 static bool passing_any(const struct mmsghdr *v, unsigned n)

@@ -3,9 +3,15 @@
 // Exported: calls that sleep without a descriptor. The kernel restarts none of them after a handler,
 // and the one by which peers interrupt us (engage.c) is none of the program's. So what is left of the
 // time is slept after it, with all signals blocked but while asleep: none of the program's is missed.
+// Where that cannot be, in waits for semaphores and the like, one that comes in the moment between is
+// as if it had come before the call.
 #include "hook.h"
 
 #include <errno.h>
+#include <sys/ipc.h>
+#include <sys/msg.h>
+#include <sys/sem.h>
+#include <threads.h>
 #include <time.h>
 
 #include "config.h"
@@ -106,6 +112,13 @@ EXPORT unsigned sleep(unsigned seconds)
 	return 0;
 }
 
+EXPORT int thrd_sleep(const struct timespec *t, struct timespec *rest)
+{
+	HOOK();
+	int e = clock_nanosleep(CLOCK_MONOTONIC, 0, t, rest);
+	return e == EINTR ? -1 : e ? -2 : 0;
+}
+
 EXPORT int sigsuspend(const sigset_t *mask)
 {
 	HOOK();
@@ -131,4 +144,56 @@ EXPORT int pause(void)
 	sigset_t mask;
 	real.pthread_sigmask(SIG_SETMASK, NULL, &mask);
 	return sigsuspend(&mask);
+}
+
+// rest_of is what is left of the time of a wait that began then.
+static struct timespec *rest_of(const struct timespec *t, int64_t began, struct timespec *rest)
+{
+	if (!t)
+		return NULL;
+	int64_t left = began + ns_of(t) - time_of(CLOCK_MONOTONIC);
+	*rest = span(left > 0 ? left : 0);
+	return rest;
+}
+
+EXPORT int sigtimedwait(const sigset_t *set, siginfo_t *info, const struct timespec *t)
+{
+	HOOK();
+	struct timespec rest;
+	const struct timespec *left = t;
+	int64_t began = t ? time_of(CLOCK_MONOTONIC) : 0;
+	struct sleep_since s = sleep_now();
+	int r;
+	while ((r = real.sigtimedwait(set, info, left)) < 0 && sleep_begins(&s))
+		left = rest_of(t, began, &rest);
+	return r;
+}
+
+EXPORT int sigwaitinfo(const sigset_t *set, siginfo_t *info) { return sigtimedwait(set, info, NULL); }
+
+EXPORT int semtimedop(int set, struct sembuf *ops, size_t n, const struct timespec *t)
+{
+	HOOK();
+	struct timespec rest;
+	const struct timespec *left = t;
+	int64_t began = t ? time_of(CLOCK_MONOTONIC) : 0;
+	struct sleep_since s = sleep_now();
+	int r;
+	while ((r = real.semtimedop(set, ops, n, left)) < 0 && sleep_begins(&s))
+		left = rest_of(t, began, &rest);
+	return r;
+}
+
+EXPORT int semop(int set, struct sembuf *ops, size_t n) { return semtimedop(set, ops, n, NULL); }
+
+EXPORT int msgsnd(int queue, const void *message, size_t n, int flags)
+{
+	HOOK();
+	return (int)UNKICKED(real.msgsnd(queue, message, n, flags));
+}
+
+EXPORT ssize_t msgrcv(int queue, void *message, size_t n, long type, int flags)
+{
+	HOOK();
+	return UNKICKED(real.msgrcv(queue, message, n, type, flags));
 }

@@ -31,6 +31,7 @@
 #include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
+#include <sys/sem.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -120,6 +121,10 @@ VERSION(pthread_setspecific, "2.2.5")
 	F(int, sigsuspend, (const sigset_t *)) \
 	F(int, nanosleep, (const struct timespec *, struct timespec *)) \
 	F(int, clock_nanosleep, (clockid_t, int, const struct timespec *, struct timespec *)) \
+	F(int, sigtimedwait, (const sigset_t *, siginfo_t *, const struct timespec *)) \
+	F(int, semtimedop, (int, struct sembuf *, size_t, const struct timespec *)) \
+	F(int, msgsnd, (int, const void *, size_t, int)) \
+	F(ssize_t, msgrcv, (int, void *, size_t, long, int)) \
 	F(int, pthread_sigmask, (int, const sigset_t *, sigset_t *)) \
 	F(void, longjmp, (struct __jmp_buf_tag *, int)) \
 	F(void, _longjmp, (struct __jmp_buf_tag *, int)) \

@@ -4,6 +4,7 @@
 #ifndef SLEEP_H
 #define SLEEP_H
 
+#include <errno.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -43,6 +44,26 @@ struct sleep_since {
 };
 static inline struct sleep_since sleep_now(void) { return (struct sleep_since){sleep_signals, sleep_kicks}; }
 static inline bool sleep_kicked(struct sleep_since s) { return sleep_kicks != s.kicks && sleep_signals == s.signals; }
+
+// sleep_begins: the call has failed because of a kick alone, and is to begin anew.
+static inline bool sleep_begins(struct sleep_since *s)
+{
+	if (errno != EINTR || !sleep_kicked(*s))
+		return false;
+	*s = sleep_now();
+	return true;
+}
+
+// UNKICKED is what a call gives that a kick does not end: the kernel does not restart what has a timeout
+// (SO_RCVTIMEO), which begins anew, too.
+#define UNKICKED(call) \
+	({ \
+		struct sleep_since since_ = sleep_now(); \
+		ssize_t got_; \
+		while ((got_ = (call)) < 0 && sleep_begins(&since_)) \
+			; \
+		got_; \
+	})
 
 // sleep_goes_on: the call that began at `since` has failed because of a kick alone, and is to sleep again,
 // with *mask. All signals are blocked then, so that none of the program's comes before it is asleep.

@@ -34,12 +34,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ipc.h>
+#include <sys/msg.h>
 #include <sys/prctl.h>
 #include <sys/select.h>
+#include <sys/sem.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
+#include <threads.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -361,10 +365,16 @@ static int sleeps_by(int way, long ns)
 {
 	struct timespec t = {0, ns}, now;
 	struct timeval tv = {0, ns / 1000};
-	struct itimerval timer = {tv, tv}, never = {0}; // again and again: it may come before we sleep
-	sigset_t empty;
+	struct itimerval timer = {tv, tv}, once = {{0}, tv}, never = {0}; // again and again: it may come before we sleep
+	sigset_t empty, was;
 	fd_set x;
 	int p[2];
+	struct sockaddr_in here = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct sembuf take = {0, -1, 0};
+	struct {
+		long type;
+		char text[8];
+	} message;
 	sigemptyset(&empty);
 	switch (way) {
 	case 0:
@@ -398,7 +408,7 @@ static int sleeps_by(int way, long ns)
 		signal(SIGALRM, none);
 		setitimer(ITIMER_REAL, &timer, NULL);
 		check((way == 7 ? pause() : way == 8 ? sigsuspend(&empty) : nanosleep(&(struct timespec){way == 9 ? 10 : INT64_MAX, 0}, &t)) == -1 && errno == EINTR, "a signal");
-		check(way != 9 || (t.tv_sec == 9 && t.tv_nsec <= 1000000000 - ns), "what is left");
+		check(way != 9 || (t.tv_sec == 9 && t.tv_nsec <= 1000000000 - ns / 2), "what is left"); // the timer began before
 		check(way < 10 || t.tv_sec > 0, "what is left of for ever");
 		setitimer(ITIMER_REAL, &never, NULL);
 		alarm(TIME); // which is the same timer
@@ -408,6 +418,46 @@ static int sleeps_by(int way, long ns)
 		check(pipe(p) == 0 && close(p[1]) == 0, "a pipe");
 		FD_SET(p[0], &x);
 		check(select(p[0] + 1, NULL, NULL, &x, &tv) == 0 && close(p[0]) == 0, "select");
+		return 1;
+	case 12:
+		check(thrd_sleep(&t, NULL) == 0, "thrd_sleep");
+		return 1;
+	case 13:
+	case 14:
+	case 15:
+		check((p[0] = socket(AF_INET, way == 15 ? SOCK_STREAM : SOCK_DGRAM, 0)) >= 0, "a socket");
+		check(setsockopt(p[0], SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof tv) == 0 && bind(p[0], (struct sockaddr *)&here, sizeof here) == 0, "its time");
+		check(way < 15 || listen(p[0], 1) == 0, "listen");
+		check((way == 13 ? recv(p[0], byte_of, 1, 0) : way == 14 ? read(p[0], byte_of, 1) : accept(p[0], NULL, NULL)) == -1 && errno == EAGAIN && close(p[0]) == 0, "a read with a timeout");
+		return 1;
+	case 16:
+	case 17:
+		sigaddset(&empty, way == 16 ? SIGUSR1 : SIGALRM);
+		check(sigprocmask(SIG_BLOCK, &empty, &was) == 0, "mask");
+		setitimer(ITIMER_REAL, way == 16 ? &never : &once, NULL);
+		check(way == 16 ? sigtimedwait(&empty, NULL, &t) == -1 && errno == EAGAIN : sigwaitinfo(&empty, NULL) == SIGALRM, "a wait for a signal");
+		check(sigprocmask(SIG_SETMASK, &was, NULL) == 0, "mask");
+		alarm(TIME);
+		return 1;
+	case 18:
+	case 19:
+		check((p[0] = semget(IPC_PRIVATE, 1, 0600)) >= 0, "a semaphore");
+		signal(SIGALRM, none);
+		if (way == 19)
+			setitimer(ITIMER_REAL, &timer, NULL);
+		check((way == 18 ? semtimedop(p[0], &take, 1, &t) : semop(p[0], &take, 1)) == -1 && errno == (way == 18 ? EAGAIN : EINTR), "semop");
+		setitimer(ITIMER_REAL, &never, NULL);
+		alarm(TIME);
+		check(semctl(p[0], 0, IPC_RMID) == 0, "rid of the semaphore");
+		return 1;
+	case 20:
+		check((p[0] = msgget(IPC_PRIVATE, 0600)) >= 0, "a queue");
+		signal(SIGALRM, none);
+		setitimer(ITIMER_REAL, &timer, NULL);
+		check(msgrcv(p[0], &message, sizeof message.text, 0, 0) == -1 && errno == EINTR, "msgrcv");
+		setitimer(ITIMER_REAL, &never, NULL);
+		alarm(TIME);
+		check(msgctl(p[0], IPC_RMID, NULL) == 0, "rid of the queue");
 		return 1;
 	}
 	return 0;
