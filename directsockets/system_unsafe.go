@@ -1,6 +1,7 @@
 package directsockets
 
 import (
+	"os"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -35,6 +36,17 @@ func poll(fd int, events int16) int16 {
 func disconnect(fd int) {
 	var none unix.RawSockaddr // AF_UNSPEC is 0
 	unix.RawSyscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&none)), unsafe.Sizeof(none))
+}
+
+// kick interrupts whatever a process does, so that it looks at what we ask for. By the value it knows
+// that the signal is none of its program's.
+func kick(pid int) {
+	info := struct {
+		signo, errno, code, _, pid, uid int32
+		value                           int64
+		_                               [96]byte
+	}{signo: int32(unix.SIGURG), code: -1 /* SI_QUEUE */, pid: int32(os.Getpid()), uid: int32(os.Getuid()), value: 0x45584453}
+	unix.Syscall(unix.SYS_RT_SIGQUEUEINFO, uintptr(pid), uintptr(unix.SIGURG), uintptr(unsafe.Pointer(&info)))
 }
 
 // addressOf is where b lies. The caller keeps it from being freed, and on the heap.

@@ -81,7 +81,7 @@ func (c *Conn) stuck() bool {
 		return false
 	case !c.out.w.Joined():
 		if c.ch.pid > 0 { // 0: it has no number here
-			unix.Kill(c.ch.pid, unix.SIGURG)
+			kick(c.ch.pid)
 		}
 		f.since = now.Add(min(kickEach, env.stuck) - env.stuck)
 		return false

@@ -48,6 +48,7 @@
 #include "presence.h"
 #include "process.h"
 #include "rendezvous.h"
+#include "sleep.h"
 #include "zcopy.h"
 
 // What this process holds of a channel. The copies are private: the place of
@@ -354,7 +355,7 @@ void channel_kick(struct channel *ch)
 {
 	// Nobody dies of it: without a handler SIGURG is ignored.
 	if (ch->pid > 0 && atomic_load(&ch->live) == 1)
-		kill((pid_t)ch->pid, SIGURG);
+		sleep_kick((pid_t)ch->pid);
 }
 
 // given is the credit for all that is out on our lanes, no more than we have posted.

@@ -176,8 +176,9 @@ void conn_reset(struct conn *c, int fd, enum reason why);
 void conn_break(struct conn *c, int fd, enum reason why);
 
 // conn_heed gives back, on all connections of this process, what peers ask for that
-// return to TCP. Safe in a signal handler.
+// return to TCP, and conn_kicked is what a kick is for. Both are safe in a signal handler.
 void conn_heed(void);
+void conn_kicked(void);
 
 void conn_leave_lane(struct conn *c);
 

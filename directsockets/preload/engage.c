@@ -92,9 +92,9 @@ static void leave_attached(struct conn *c, int fd, enum conn_state to, enum reas
 		conn_stays(c, fd, why);
 }
 
-// kicked passes it on to those of our family who alone hold what we had a lane for: of them
+// A kick is passed on to those of our family who alone hold what we had a lane for: of them
 // the peer does not know.
-static void kicked(int signo)
+void conn_kicked(void)
 {
 	int saved = errno;
 	uint64_t others = 0, own = family_own();
@@ -104,8 +104,14 @@ static void kicked(int signo)
 	for (struct conn *c = NULL; own && (c = family_conn_next(c)) != NULL;)
 		if (c->state == CONN_ENGAGED && c->owner == process_id() && !(c->holders & own))
 			others |= c->holders;
-	family_signal(others, signo);
+	family_kick(others);
 	errno = saved;
+}
+
+static void kicked(int signo)
+{
+	(void)signo;
+	conn_kicked();
 }
 
 // kickable lets peers interrupt us (channel_kick), unless the program has its own

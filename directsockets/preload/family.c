@@ -36,6 +36,7 @@
 #include "clock.h"
 #include "files.h"
 #include "process.h"
+#include "sleep.h"
 #include "status.h"
 
 struct tables {
@@ -248,12 +249,12 @@ bool family_live(uint64_t of)
 	return false;
 }
 
-void family_signal(uint64_t of, int signo)
+void family_kick(uint64_t of)
 {
 	for (; seats && of; of &= of - 1) {
 		struct flock l = byte_of(__builtin_ctzll(of));
 		if (real.fcntl(seat_file, F_GETLK, &l) == 0 && l.l_type != F_UNLCK && l.l_pid > 0)
-			kill(l.l_pid, signo);
+			sleep_kick(l.l_pid);
 	}
 }
 

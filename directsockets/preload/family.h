@@ -232,7 +232,7 @@ void family_cloned(void);         // likewise: we have none, since nobody gave i
 void family_unseat(uint64_t seat); // there is no child
 uint64_t family_own(void);        // our seat
 bool family_live(uint64_t seats); // one of these at least
-void family_signal(uint64_t seats, int signo);
+void family_kick(uint64_t seats);    // interrupts them (sleep.h)
 
 struct conn *family_conn_new(void);       // NULL when there is no room
 void family_conn_free(struct conn *c);    // once refs and users are 0

@@ -163,13 +163,32 @@ EXPORT int sigtimedwait(const sigset_t *set, siginfo_t *info, const struct times
 	const struct timespec *left = t;
 	int64_t began = t ? time_of(CLOCK_MONOTONIC) : 0;
 	struct sleep_since s = sleep_now();
-	int r;
-	while ((r = real.sigtimedwait(set, info, left)) < 0 && sleep_begins(&s))
+	siginfo_t own;
+	info = info ? info : &own;
+	for (;;) {
+		int r = real.sigtimedwait(set, info, left);
+		if (r < 0 ? !sleep_begins(&s) : !sleep_is_kick(info))
+			return r;
+		if (r >= 0) // no thread lets the handler run
+			conn_kicked();
 		left = rest_of(t, began, &rest);
-	return r;
+	}
 }
 
 EXPORT int sigwaitinfo(const sigset_t *set, siginfo_t *info) { return sigtimedwait(set, info, NULL); }
+
+EXPORT int sigwait(const sigset_t *set, int *signo)
+{
+	int r, saved = errno;
+	while ((r = sigwaitinfo(set, NULL)) < 0 && errno == EINTR)
+		;
+	int e = errno;
+	errno = saved;
+	if (r < 0)
+		return e;
+	*signo = r;
+	return 0;
+}
 
 EXPORT int semtimedop(int set, struct sembuf *ops, size_t n, const struct timespec *t)
 {

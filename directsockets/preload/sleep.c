@@ -36,6 +36,15 @@
 #include "stream.h"
 #include "transmit.h"
 
+static const union sigval a_kick = {.sival_int = 0x45584453}; // "EXDS"
+
+void sleep_kick(pid_t pid) { sigqueue(pid, SIGURG, a_kick); }
+
+bool sleep_is_kick(const siginfo_t *info)
+{
+	return info->si_signo == SIGURG && info->si_code == SI_QUEUE && info->si_value.sival_int == a_kick.sival_int;
+}
+
 struct sleep sleep_begin(uint64_t timeout_ns)
 {
 	return (struct sleep){true, 0, timeout_ns ? clock_ns() + timeout_ns : 0, sleep_signals, sleep_breaks, false};

@@ -45,6 +45,11 @@ struct sleep_since {
 static inline struct sleep_since sleep_now(void) { return (struct sleep_since){sleep_signals, sleep_kicks}; }
 static inline bool sleep_kicked(struct sleep_since s) { return sleep_kicks != s.kicks && sleep_signals == s.signals; }
 
+// sleep_kick interrupts whatever a process does. sleep_is_kick: who waits for signals has got that one,
+// which is none of the program's.
+void sleep_kick(pid_t pid);
+bool sleep_is_kick(const siginfo_t *info);
+
 // sleep_begins: the call has failed because of a kick alone, and is to begin anew.
 static inline bool sleep_begins(struct sleep_since *s)
 {

@@ -459,6 +459,15 @@ static int sleeps_by(int way, long ns)
 		alarm(TIME);
 		check(msgctl(p[0], IPC_RMID, NULL) == 0, "rid of the queue");
 		return 1;
+	case 21:
+	case 22: // the peer's signal, too, which it is not to tell of
+		sigfillset(&empty);
+		check(sigprocmask(SIG_BLOCK, &empty, &was) == 0, "mask");
+		setitimer(ITIMER_REAL, &once, NULL);
+		check(way == 21 ? sigwait(&empty, &p[0]) == 0 && p[0] == SIGALRM : sigwaitinfo(&empty, NULL) == SIGALRM, "a wait for any signal");
+		check(sigprocmask(SIG_SETMASK, &was, NULL) == 0, "mask");
+		alarm(TIME);
+		return 1;
 	}
 	return 0;
 }

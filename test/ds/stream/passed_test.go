@@ -93,7 +93,7 @@ func TestInherited(t *testing.T) {
 		"0a 0t 0p 0t 0s 0t 0X 0T":                {1, 4}, // by a program of a program
 		"0a 0t 0q 0t 0X 0T":                      {1, 3},
 		"0a 0t 0y 0T 0y 0T 0y 0T":                {1, 2, 3, 4},
-		"0a 0W":                                  {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22}, // no sleep of the peer's ends early
+		"0a 0W":                                  {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24}, // no sleep of the peer's ends early
 		"0a 0y 0t":                               {1},
 		"0a 0t 0u 0u 0x 0t 0X 0T":                {1, 3}, // bytes unread on the lane
 		"0a 0t 0+ 0x 0. 0t 0X 0T":                {1, 3},
