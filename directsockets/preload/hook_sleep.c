@@ -146,32 +146,42 @@ EXPORT int pause(void)
 	return sigsuspend(&mask);
 }
 
-// rest_of is what is left of the time of a wait that began then.
-static struct timespec *rest_of(const struct timespec *t, int64_t began, struct timespec *rest)
+// A wait that a kick interrupts begins anew, for what is left of its time.
+struct wait {
+	const struct timespec *time, *left; // NULL: for ever
+	struct timespec rest;
+	int64_t began;
+	struct sleep_since since;
+};
+
+static struct wait wait_for(const struct timespec *t)
 {
-	if (!t)
-		return NULL;
-	int64_t left = began + ns_of(t) - time_of(CLOCK_MONOTONIC);
-	*rest = span(left > 0 ? left : 0);
-	return rest;
+	return (struct wait){t, t, {0, 0}, t ? time_of(CLOCK_MONOTONIC) : 0, sleep_now()};
+}
+
+static void anew(struct wait *w)
+{
+	w->since = sleep_now();
+	if (!w->time)
+		return;
+	int64_t left = w->began + ns_of(w->time) - time_of(CLOCK_MONOTONIC);
+	w->rest = span(left > 0 ? left : 0);
+	w->left = &w->rest;
 }
 
 EXPORT int sigtimedwait(const sigset_t *set, siginfo_t *info, const struct timespec *t)
 {
 	HOOK();
-	struct timespec rest;
-	const struct timespec *left = t;
-	int64_t began = t ? time_of(CLOCK_MONOTONIC) : 0;
-	struct sleep_since s = sleep_now();
+	struct wait w = wait_for(t);
 	siginfo_t own;
 	info = info ? info : &own;
 	for (;;) {
-		int r = real.sigtimedwait(set, info, left);
-		if (r < 0 ? !sleep_begins(&s) : !sleep_is_kick(info))
+		int r = real.sigtimedwait(set, info, w.left);
+		if (r < 0 ? !sleep_begins(&w.since) : !sleep_is_kick(info))
 			return r;
 		if (r >= 0) // no thread lets the handler run
 			conn_kicked();
-		left = rest_of(t, began, &rest);
+		anew(&w);
 	}
 }
 
@@ -193,13 +203,10 @@ EXPORT int sigwait(const sigset_t *set, int *signo)
 EXPORT int semtimedop(int set, struct sembuf *ops, size_t n, const struct timespec *t)
 {
 	HOOK();
-	struct timespec rest;
-	const struct timespec *left = t;
-	int64_t began = t ? time_of(CLOCK_MONOTONIC) : 0;
-	struct sleep_since s = sleep_now();
+	struct wait w = wait_for(t);
 	int r;
-	while ((r = real.semtimedop(set, ops, n, left)) < 0 && sleep_begins(&s))
-		left = rest_of(t, began, &rest);
+	while ((r = real.semtimedop(set, ops, n, w.left)) < 0 && sleep_begins(&w.since))
+		anew(&w);
 	return r;
 }
 
