@@ -159,6 +159,7 @@ EXPORT int siginterrupt(int signo, int on)
 		HOOK(); \
 		nap_give_up(); \
 		filemap_leave(); \
+		lock_left(); \
 		real.name(to, value); \
 		__builtin_unreachable(); \
 	}

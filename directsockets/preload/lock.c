@@ -32,7 +32,7 @@
 
 // How many locks this thread has, or waits for. A handler that interrupts it then may want another, out
 // of order, or fork, and wait for the child. Neither it nor the child waits for a lock without end:
-// patience is how many naps are left to them, less than 0 for all others.
+// patience is how many naps are left to them for this one, less than 0 for all others.
 static __thread unsigned held __attribute__((tls_model("initial-exec")));
 static __thread int patience __attribute__((tls_model("initial-exec"))) = -1;
 enum { PATIENCE = 1000 };
@@ -63,6 +63,12 @@ int lock_interrupt(void)
 }
 
 void lock_resume(int was) { patience = was; }
+
+void lock_left(void)
+{
+	held = 0;
+	patience = -1;
+}
 
 // in_vain: who has the lock has been waited for long enough.
 static bool in_vain(void)
@@ -189,6 +195,8 @@ enum lock_result lock_take(struct lock *l, const _Atomic bool *sole)
 	held++;
 	atomic_signal_fence(memory_order_seq_cst);
 	enum lock_result r = take(l, sole);
+	if (__builtin_expect(patience >= 0, 0))
+		patience = PATIENCE; // for the next one
 	held -= r == LOCK_REFUSED;
 	return r;
 }
@@ -224,5 +232,5 @@ void lock_give(struct lock *l)
 		release(l);
 	}
 	atomic_signal_fence(memory_order_seq_cst);
-	held--;
+	held -= held > 0; // a jump, or the fork of a handler, has forgotten it
 }

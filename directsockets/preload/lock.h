@@ -29,5 +29,6 @@ void lock_child(void); // after fork
 // lock_interrupt begins a handler on this thread, and lock_resume ends it, with what that gave.
 int lock_interrupt(void);
 void lock_resume(int was);
+void lock_left(void); // it, or whatever it interrupted, is left by longjmp
 
 #endif

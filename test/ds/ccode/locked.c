@@ -3,11 +3,13 @@
 //	locked contend   threads change what is behind it, while another forks and the child does so, too
 //	locked orphan    who has it ends: a thread, and a process
 //	locked refused   a signal handler that interrupted who has it asks for it
+//	locked left      one leaves who has it by longjmp, another waits for it in vain
 //	locked waits     a forked child waits for a thread of its parent
 //	locked lost      a thread has left a change of the table (files.c) without its end: forks wait but once
 //
 // Exit status: 0 all is well, 1 not (said on stderr).
 #include <pthread.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -221,6 +223,69 @@ static void refused(void)
 	}
 }
 
+static void *holds(void *lock)
+{
+	struct behind *of = lock;
+	CHECK(lock_take(&of->lock, &of->sole) == LOCK_OK);
+	of->begun = true;
+	nanosleep(&(struct timespec){0, of->held}, NULL);
+	lock_give(&of->lock);
+	return NULL;
+}
+
+// held_for makes a lock that a thread has for so long.
+static struct behind *held_for(int ns, pthread_t *t)
+{
+	make();
+	b->held = ns;
+	CHECK(pthread_create(t, NULL, holds, b) == 0);
+	wait_for(&b->begun);
+	return b;
+}
+
+static sigjmp_buf out;
+static void jumps(int signo) { siglongjmp(out, signo); }
+
+// What it waited for in vain is one lock; it may have others.
+static bool got;
+static void works(int signo)
+{
+	pthread_t t[2];
+	struct behind *of = held_for(900000000, &t[0]);
+	(void)signo;
+	CHECK(lock_take(&of->lock, &of->sole) == LOCK_REFUSED);
+	of = held_for(5000000, &t[1]);
+	got = lock_take(&of->lock, &of->sole) == LOCK_OK;
+	if (got)
+		lock_give(&of->lock);
+	pthread_join(t[0], NULL);
+	pthread_join(t[1], NULL);
+}
+
+static void left(void)
+{
+	pthread_t t;
+	make();
+	signal(SIGUSR1, jumps);
+	CHECK(lock_take(&b->lock, &b->sole) == LOCK_OK);
+	if (sigsetjmp(out, 1) == 0)
+		raise(SIGUSR1);
+	struct behind *of = held_for(900000000, &t);
+	CHECK(lock_take(&of->lock, &of->sole) == LOCK_OK); // as long as that takes
+	lock_give(&of->lock);
+	pthread_join(t, NULL);
+
+	signal(SIGUSR1, works);
+	for (int i = 0; i < 5 && !got; i++) { // a busy machine may keep a lock for longer
+		make();
+		of = b;
+		CHECK(lock_take(&of->lock, &of->sole) == LOCK_OK);
+		raise(SIGUSR1);
+		lock_give(&of->lock);
+	}
+	CHECK(got);
+}
+
 // A child that has to wait for a thread of its parent, which it does not have.
 static void *holder(void *unused)
 {
@@ -313,7 +378,7 @@ static void lost(void)
 int main(int argc, char **argv)
 {
 	static const struct { const char *name; void (*run)(void); } parts[] = {
-		{"contend", contend}, {"orphan", orphan}, {"refused", refused}, {"waits", waits}, {"lost", lost},
+		{"contend", contend}, {"orphan", orphan}, {"refused", refused}, {"left", left}, {"waits", waits}, {"lost", lost},
 	};
 	for (unsigned i = 0; argc == 2 && i < sizeof parts / sizeof *parts; i++) {
 		if (strcmp(argv[1], parts[i].name) == 0) {
@@ -322,6 +387,6 @@ int main(int argc, char **argv)
 			return 0;
 		}
 	}
-	fprintf(stderr, "usage: locked contend|orphan|refused|waits|lost\n");
+	fprintf(stderr, "usage: locked contend|orphan|refused|left|waits|lost\n");
 	return 1;
 }
