@@ -377,3 +377,22 @@ func changeAddress(tb testing.TB, link string, change func(netlink.Link, *netlin
 	}
 	changeLink(tb, link, func(l netlink.Link) error { return change(l, address) })
 }
+
+// What a narrower route leads elsewhere, and the host's own address, one may not take who is behind a wide one.
+func TestNarrowerRoute(t *testing.T) {
+	h := newHost(t)
+	h.veth("nic", []string{"10.70.5.1/24"}, nil)
+	h.route(netlink.RouteAdd, "nic", "0.0.0.0/0", "10.70.5.254")
+	elsewhere := []string{"10.70.5.9", "10.70.5.1", "10.70.6.7"}
+	wide := h.veth("wide", nil, []string{"10.70.0.2/32", "10.70.5.9/32", "10.70.5.1/32", "10.70.6.7/32"})
+	h.route(netlink.RouteAdd, "wide", "10.70.0.0/16", "")
+	h.veth("narrow", nil, nil)
+	h.route(netlink.RouteAdd, "narrow", "10.70.6.0/24", "")
+	h.register(nothing)
+	h.want(map[string]*netns.NetNS{"10.70.0.2": wide})
+	for _, a := range elsewhere {
+		if h.find(a) == wide.Cookie(t) {
+			t.Errorf("%s leads to the namespace behind a wide route; the host sends it elsewhere", a)
+		}
+	}
+}

@@ -32,6 +32,7 @@ type membership struct {
 // A port leads to an interface of another namespace.
 type port struct {
 	index   int // there
+	route   int // the veth here by which it is routed to; 0: it is on a bridge, where others find it themselves
 	subnets []netip.Prefix
 }
 
@@ -73,7 +74,11 @@ func members(names []string, mine uint64) (membership, error) {
 		a := l.Attrs()
 		w := ways[cmp.Or(a.MasterIndex, a.Index)]
 		if l.Type() == "veth" && a.NetNsID >= 0 && len(w.subnets) > 0 {
-			ports[a.NetNsID] = append(ports[a.NetNsID], port{a.ParentIndex, w.subnets})
+			p := port{a.ParentIndex, 0, w.subnets}
+			if a.MasterIndex == 0 {
+				p.route = a.Index
+			}
+			ports[a.NetNsID] = append(ports[a.NetNsID], p)
 		}
 	}
 	err = namespaces(func(ns *netns.NS) error {
@@ -151,6 +156,7 @@ func beyond(ns *netns.NS, ports []port) (m member, err error) {
 	if m.cookie, err = ns.Cookie(); err != nil {
 		return m, err
 	}
+	by := make(map[int][]netip.Addr) // the route
 	err = ns.Do(func() error {
 		links, err := whole(netlink.LinkList)
 		if err != nil {
@@ -165,11 +171,25 @@ func beyond(ns *netns.NS, ports []port) (m member, err error) {
 			if i < 0 {
 				continue
 			}
-			m.addresses = append(m.addresses, inside(addresses[l.Attrs().Index], ports[i].subnets)...)
+			by[ports[i].route] = append(by[ports[i].route], inside(addresses[l.Attrs().Index], ports[i].subnets)...)
 		}
 		return nil
 	})
+	for route, addresses := range by {
+		for _, a := range addresses {
+			if route == 0 || leads(a, route) {
+				m.addresses = append(m.addresses, a)
+			}
+		}
+	}
 	return m, err
+}
+
+// leads says whether this namespace sends to an address by that link, at whose end it is. A narrower route
+// may go elsewhere, or the address be our own.
+func leads(a netip.Addr, link int) bool {
+	chosen, err := netlink.RouteGet(a.AsSlice())
+	return err == nil && len(chosen) > 0 && chosen[0].LinkIndex == link && chosen[0].Gw == nil && chosen[0].Via == nil
 }
 
 // prefixesByLink are the addresses of this namespace, with the length of their subnets.
