@@ -20,8 +20,8 @@
 //
 //	the veth is         addresses at its other end        our own
 //	on a bridge         in a subnet of the bridge's own   the bridge's
-//	on none             that a route leads to through it, the veth's, and for a route to one
-//	                    without a gateway                 address what the kernel takes as source
+//	on none             that the kernel sends to through  the veth's, and for a route to one
+//	                    it, without a gateway             address what the kernel takes as source
 //
 // So who may configure the inside of a container can take no address but from another on
 // the same bridge, or what is routed to it. A veth that the default route goes through

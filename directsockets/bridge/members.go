@@ -140,12 +140,10 @@ func wayBy(l netlink.Link, addresses, routes []netip.Prefix) way {
 		if !to.IsSingleIP() || to.Addr().IsLinkLocalUnicast() {
 			continue
 		}
-		chosen, err := netlink.RouteGet(to.Addr().AsSlice())
-		if err != nil || len(chosen) == 0 || chosen[0].LinkIndex != l.Attrs().Index {
-			continue // it has just gone, or a rule knows better
-		}
-		if a, is := netip.AddrFromSlice(chosen[0].Src); is {
-			w.own = append(w.own, a.Unmap())
+		if chosen, is := leads(to.Addr(), l.Attrs().Index); is {
+			if a, is := netip.AddrFromSlice(chosen.Src); is {
+				w.own = append(w.own, a.Unmap())
+			}
 		}
 	}
 	return w
@@ -156,7 +154,11 @@ func beyond(ns *netns.NS, ports []port) (m member, err error) {
 	if m.cookie, err = ns.Cookie(); err != nil {
 		return m, err
 	}
-	by := make(map[int][]netip.Addr) // the route
+	type candidate struct {
+		address netip.Addr
+		route   int
+	}
+	var candidates []candidate
 	err = ns.Do(func() error {
 		links, err := whole(netlink.LinkList)
 		if err != nil {
@@ -171,25 +173,31 @@ func beyond(ns *netns.NS, ports []port) (m member, err error) {
 			if i < 0 {
 				continue
 			}
-			by[ports[i].route] = append(by[ports[i].route], inside(addresses[l.Attrs().Index], ports[i].subnets)...)
+			for _, a := range inside(addresses[l.Attrs().Index], ports[i].subnets) {
+				candidates = append(candidates, candidate{a, ports[i].route})
+			}
 		}
 		return nil
 	})
-	for route, addresses := range by {
-		for _, a := range addresses {
-			if route == 0 || leads(a, route) {
-				m.addresses = append(m.addresses, a)
+	for _, c := range candidates {
+		if c.route != 0 {
+			if _, is := leads(c.address, c.route); !is {
+				continue
 			}
 		}
+		m.addresses = append(m.addresses, c.address)
 	}
 	return m, err
 }
 
-// leads says whether this namespace sends to an address by that link, at whose end it is. A narrower route
-// may go elsewhere, or the address be our own.
-func leads(a netip.Addr, link int) bool {
-	chosen, err := netlink.RouteGet(a.AsSlice())
-	return err == nil && len(chosen) > 0 && chosen[0].LinkIndex == link && chosen[0].Gw == nil && chosen[0].Via == nil
+// leads says whether this namespace sends to an address by that link, at whose end it is, and how: a narrower
+// route or a rule may know better, or the address be our own.
+func leads(to netip.Addr, link int) (netlink.Route, bool) {
+	chosen, err := netlink.RouteGet(to.AsSlice())
+	if err != nil || len(chosen) == 0 || chosen[0].LinkIndex != link || chosen[0].Gw != nil || chosen[0].Via != nil {
+		return netlink.Route{}, false
+	}
+	return chosen[0], true
 }
 
 // prefixesByLink are the addresses of this namespace, with the length of their subnets.

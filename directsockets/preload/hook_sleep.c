@@ -177,7 +177,7 @@ EXPORT int sigtimedwait(const sigset_t *set, siginfo_t *info, const struct times
 	info = info ? info : &own;
 	for (;;) {
 		int r = real.sigtimedwait(set, info, w.left);
-		if (r < 0 ? !sleep_begins(&w.since) : !sleep_is_kick(info))
+		if (r < 0 ? !sleep_disturbed(&w.since) : !sleep_is_kick(info))
 			return r;
 		if (r >= 0) // no thread lets the handler run
 			conn_kicked();
@@ -205,7 +205,7 @@ EXPORT int semtimedop(int set, struct sembuf *ops, size_t n, const struct timesp
 	HOOK();
 	struct wait w = wait_for(t);
 	int r;
-	while ((r = real.semtimedop(set, ops, n, w.left)) < 0 && sleep_begins(&w.since))
+	while ((r = real.semtimedop(set, ops, n, w.left)) < 0 && sleep_disturbed(&w.since))
 		anew(&w);
 	return r;
 }

@@ -50,8 +50,8 @@ static inline bool sleep_kicked(struct sleep_since s) { return sleep_kicks != s.
 void sleep_kick(pid_t pid);
 bool sleep_is_kick(const siginfo_t *info);
 
-// sleep_begins: the call has failed because of a kick alone, and is to begin anew.
-static inline bool sleep_begins(struct sleep_since *s)
+// sleep_disturbed: the call has failed because of a kick alone, and is to begin anew.
+static inline bool sleep_disturbed(struct sleep_since *s)
 {
 	if (errno != EINTR || !sleep_kicked(*s))
 		return false;
@@ -65,7 +65,7 @@ static inline bool sleep_begins(struct sleep_since *s)
 	({ \
 		struct sleep_since since_ = sleep_now(); \
 		ssize_t got_; \
-		while ((got_ = (call)) < 0 && sleep_begins(&since_)) \
+		while ((got_ = (call)) < 0 && sleep_disturbed(&since_)) \
 			; \
 		got_; \
 	})
