@@ -15,10 +15,11 @@
 #include "transmit.h"
 
 // tx_left is one step of the way back for our bytes, rx_left for the peer's: 1 when
-// they go by TCP, 0 not yet, -1 never.
+// they go by TCP, 0 not yet, -1 never. Who is refused the lock is a handler, or the child of
+// one, and has waited for it: who has it may wait for us.
 static int tx_left(struct conn *c, int fd)
 {
-	bool out = c->dead; // refused: we are a handler, or the child of one, and who has it may wait for us
+	int out = c->dead ? 1 : -1;
 	if (stream_lock(c, fd, &c->tx_lock)) {
 		tx_turn(c, fd);
 		out = c->dead || (!c->tx.again.left && (c->tx_mode == MODE_TCP || c->tx_shut));
@@ -29,7 +30,7 @@ static int tx_left(struct conn *c, int fd)
 
 static int rx_left(struct conn *c, int fd)
 {
-	int in = c->dead;
+	int in = c->dead ? 1 : -1;
 	if (stream_lock(c, fd, &c->rx_lock)) {
 		rx_freeze(c, fd);
 		if (c->rx_frozen)
@@ -50,20 +51,22 @@ static int both_left(struct conn *c, int fd)
 {
 	c->tx_back = true;
 	int out = tx_left(c, fd), in = rx_left(c, fd);
-	return in < 0 ? in : in & out;
+	return in < out ? in : out;
 }
 
-// leave takes steps until they are done, the peer has had 1 s, or it is gone.
+// leave takes steps until they are done or cannot be, the peer has had 1 s, or it is gone.
 static bool leave(struct conn *c, int fd, int (*step)(struct conn *c, int fd))
 {
 	enum { SPINS = 4, NAPS = 40, KICK = 64 }; // NAPS of some 100 us, all else in milliseconds
 	for (int i = 0, ms = 0, done; ms < LEAVE_MS; i++) {
-		if ((done = step(c, fd)))
-			return done > 0;
+		if ((done = step(c, fd)) > 0)
+			return true;
 		if (atomic_load(&c->channel->live) != 1 || c->state == CONN_CLOSED)
 			return false;
-		doorbell_ring(c, &c->peer->rx_waiters);
+		doorbell_ring(c, &c->peer->rx_waiters); // even if we give up: it is asked for its part
 		doorbell_ring(c, &c->peer->tx_waiters);
+		if (done < 0)
+			return false;
 		if (i >= NAPS && ms++ % KICK == 0)
 			channel_kick(c->channel);
 		conn_heed(); // two processes may wait for each other
