@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <netinet/in.h>
 
@@ -82,6 +83,49 @@ static ssize_t sent(struct conn *c, ssize_t r)
 	return done(c, r);
 }
 
+// rest goes on with a call that a kick alone has cut short: the kernel gives what had been moved up
+// to then. Where it was short for another reason, too, the next part says so, and is not told.
+static ssize_t rest(ssize_t did, ssize_t (*move)(int, void *, size_t, int), int fd, const struct iovec *iov, size_t n, int flags)
+{
+	size_t skip = (size_t)did;
+	int saved = errno;
+	for (; n > 0; iov++, n--) {
+		size_t left = skip < iov->iov_len ? iov->iov_len - skip : 0;
+		ssize_t r = left ? move(fd, (char *)iov->iov_base + skip, left, flags) : 0;
+		if (r > 0)
+			did += r;
+		if (r != (ssize_t)left)
+			break;
+		skip -= skip < iov->iov_len ? skip : iov->iov_len;
+	}
+	errno = saved;
+	return did;
+}
+
+#define WHOLE(call, move, fd, iov, n, flags) \
+	({ \
+		struct sleep_since all_ = sleep_now(); \
+		ssize_t did_ = (call); \
+		did_ > 0 && sleep_kicked(all_) ? rest(did_, move, fd, iov, n, flags) : did_; \
+	})
+
+static ssize_t writes(int fd, void *from, size_t n, int flags)
+{
+	(void)flags;
+	return write(fd, from, n);
+}
+
+static ssize_t sends(int fd, void *from, size_t n, int flags) { return send(fd, from, n, flags); }
+
+// receives: without MSG_WAITALL less is not short, and of messages it may be all.
+static ssize_t receives(int fd, void *to, size_t n, int flags)
+{
+	int type = 0;
+	socklen_t len = sizeof type;
+	bool waits = (flags & (MSG_WAITALL | MSG_PEEK | MSG_OOB | MSG_ERRQUEUE)) == MSG_WAITALL;
+	return waits && getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) == 0 && type == SOCK_STREAM ? recv(fd, to, n, flags) : 0;
+}
+
 EXPORT ssize_t read(int fd, void *buf, size_t n)
 {
 	HOOK();
@@ -105,10 +149,10 @@ EXPORT ssize_t recv(int fd, void *buf, size_t n, int flags)
 	struct iovec iov = {buf, n};
 	ssize_t r;
 	if (!c)
-		return UNKICKED(real.recv(fd, buf, n, flags));
+		return WHOLE(UNKICKED(real.recv(fd, buf, n, flags)), receives, fd, &iov, 1, flags);
 	if (lane_recv(c, fd, &iov, 1, flags, &r))
 		return done(c, r);
-	return received(c, UNKICKED(real.recv(fd, buf, n, flags)), flags);
+	return WHOLE(received(c, UNKICKED(real.recv(fd, buf, n, flags)), flags), receives, fd, &iov, 1, flags);
 }
 
 EXPORT ssize_t recvfrom(int fd, void *buf, size_t n, int flags, struct sockaddr *a, socklen_t *alen)
@@ -118,13 +162,13 @@ EXPORT ssize_t recvfrom(int fd, void *buf, size_t n, int flags, struct sockaddr 
 	struct iovec iov = {buf, n};
 	ssize_t r;
 	if (!c)
-		return UNKICKED(real.recvfrom(fd, buf, n, flags, a, alen));
+		return WHOLE(UNKICKED(real.recvfrom(fd, buf, n, flags, a, alen)), receives, fd, &iov, 1, flags);
 	if (lane_recv(c, fd, &iov, 1, flags, &r)) {
 		if (r >= 0 && a && alen)
 			*alen = 0; // as TCP does
 		return done(c, r);
 	}
-	return received(c, UNKICKED(real.recvfrom(fd, buf, n, flags, a, alen)), flags);
+	return WHOLE(received(c, UNKICKED(real.recvfrom(fd, buf, n, flags, a, alen)), flags), receives, fd, &iov, 1, flags);
 }
 
 EXPORT ssize_t readv(int fd, const struct iovec *iov, int n)
@@ -181,8 +225,9 @@ EXPORT ssize_t recvmsg(int fd, struct msghdr *h, int flags)
 	HOOK();
 	struct conn *c = conn_get(fd);
 	ssize_t r;
+	int whole = h->msg_control ? 0 : flags; // what else came with the rest would be lost
 	if (!c) {
-		r = UNKICKED(real.recvmsg(fd, h, flags));
+		r = WHOLE(UNKICKED(real.recvmsg(fd, h, flags)), receives, fd, h->msg_iov, real_size(h->msg_iovlen), whole);
 		if (r >= 0 && passing_some(h))
 			passing_came(h, flags);
 		return r;
@@ -204,7 +249,7 @@ EXPORT ssize_t recvmsg(int fd, struct msghdr *h, int flags)
 		}
 		return done(c, r);
 	}
-	return received(c, UNKICKED(real.recvmsg(fd, h, flags)), flags);
+	return WHOLE(received(c, UNKICKED(real.recvmsg(fd, h, flags)), flags), receives, fd, h->msg_iov, real_size(h->msg_iovlen), whole);
 }
 
 // On a lane it is so many calls of recvmsg. The time counts after each of them only,
@@ -276,10 +321,10 @@ EXPORT ssize_t write(int fd, const void *buf, size_t n)
 	struct iovec iov = {(void *)(uintptr_t)buf, n};
 	ssize_t r;
 	if (!c)
-		return UNKICKED(real.write(fd, buf, n));
+		return WHOLE(UNKICKED(real.write(fd, buf, n)), writes, fd, &iov, 1, 0);
 	if (lane_send(c, fd, &iov, 1, 0, &r))
 		return done(c, r);
-	return sent(c, UNKICKED(real.write(fd, buf, n)));
+	return WHOLE(sent(c, UNKICKED(real.write(fd, buf, n))), writes, fd, &iov, 1, 0);
 }
 ALSO(__write, write);
 
@@ -290,10 +335,10 @@ EXPORT ssize_t send(int fd, const void *buf, size_t n, int flags)
 	struct iovec iov = {(void *)(uintptr_t)buf, n};
 	ssize_t r;
 	if (!c)
-		return UNKICKED(real.send(fd, buf, n, flags));
+		return WHOLE(UNKICKED(real.send(fd, buf, n, flags)), sends, fd, &iov, 1, flags);
 	if (lane_send(c, fd, &iov, 1, flags, &r))
 		return done(c, r);
-	return sent(c, UNKICKED(real.send(fd, buf, n, flags)));
+	return WHOLE(sent(c, UNKICKED(real.send(fd, buf, n, flags))), sends, fd, &iov, 1, flags);
 }
 ALSO(__send, send);
 
@@ -304,10 +349,10 @@ EXPORT ssize_t sendto(int fd, const void *buf, size_t n, int flags, const struct
 	struct iovec iov = {(void *)(uintptr_t)buf, n};
 	ssize_t r;
 	if (!c)
-		return UNKICKED(real.sendto(fd, buf, n, flags, a, alen));
+		return WHOLE(UNKICKED(real.sendto(fd, buf, n, flags, a, alen)), sends, fd, &iov, 1, flags);
 	if (lane_send(c, fd, &iov, 1, flags, &r))
 		return done(c, r);
-	return sent(c, UNKICKED(real.sendto(fd, buf, n, flags, a, alen)));
+	return WHOLE(sent(c, UNKICKED(real.sendto(fd, buf, n, flags, a, alen))), sends, fd, &iov, 1, flags);
 }
 
 static bool nothing(const struct iovec *iov, int n)
@@ -323,14 +368,14 @@ EXPORT ssize_t writev(int fd, const struct iovec *iov, int n)
 	struct conn *c = conn_get(fd);
 	ssize_t r;
 	if (!c)
-		return UNKICKED(real.writev(fd, iov, n));
+		return WHOLE(UNKICKED(real.writev(fd, iov, n)), writes, fd, iov, (size_t)n, 0);
 	if (n < 0 || n > IOV_MAX) {
 		errno = EINVAL;
 		return done(c, -1);
 	}
 	if (!nothing(iov, n) && lane_send(c, fd, iov, n, 0, &r)) // of nothing the kernel asks no socket
 		return done(c, r);
-	return sent(c, UNKICKED(real.writev(fd, iov, n)));
+	return WHOLE(sent(c, UNKICKED(real.writev(fd, iov, n))), writes, fd, iov, (size_t)n, 0);
 }
 
 EXPORT ssize_t sendmsg(int fd, const struct msghdr *h, int flags)
@@ -342,7 +387,7 @@ EXPORT ssize_t sendmsg(int fd, const struct msghdr *h, int flags)
 		bool passes = passing_some(h);
 		if (passes)
 			passing_begin(h);
-		r = UNKICKED(real.sendmsg(fd, h, flags));
+		r = WHOLE(UNKICKED(real.sendmsg(fd, h, flags)), sends, fd, h->msg_iov, real_size(h->msg_iovlen), flags);
 		if (passes)
 			passing_end(h, r >= 0);
 		return r;
@@ -355,7 +400,7 @@ EXPORT ssize_t sendmsg(int fd, const struct msghdr *h, int flags)
 		conn_stay(c, fd, REASON_OPTION);
 	if (lane_send(c, fd, h->msg_iov, (int)h->msg_iovlen, flags, &r))
 		return done(c, r);
-	return sent(c, UNKICKED(real.sendmsg(fd, h, flags)));
+	return WHOLE(sent(c, UNKICKED(real.sendmsg(fd, h, flags))), sends, fd, h->msg_iov, real_size(h->msg_iovlen), flags);
 }
 
 static bool passing_any(const struct mmsghdr *v, unsigned n)
@@ -370,7 +415,7 @@ EXPORT int sendmmsg(int fd, struct mmsghdr *v, unsigned n, int flags)
 {
 	HOOK();
 	if (!files_conn(fd) && !passing_any(v, n))
-		return real.sendmmsg(fd, v, n, flags);
+		return (int)UNKICKED(real.sendmmsg(fd, v, n, flags));
 	unsigned i;
 	int saved = errno;
 	for (i = 0; i < n && i < IOV_MAX; i++) { // as many as the kernel takes at once
@@ -386,12 +431,27 @@ EXPORT int sendmmsg(int fd, struct mmsghdr *v, unsigned n, int flags)
 	return (int)i;
 }
 
+static ssize_t by_kernel(struct conn *c, int out, int in, off_t *offset, size_t n)
+{
+	struct sleep_since all = sleep_now();
+	ssize_t r = UNKICKED(real.sendfile(out, in, offset, n)), more;
+	if (c)
+		sent(c, r);
+	if (r <= 0 || (size_t)r >= n || !sleep_kicked(all))
+		return r;
+	int saved = errno;
+	if ((more = sendfile(out, in, offset, n - (size_t)r)) > 0) // it has been cut short, as in rest()
+		r += more;
+	errno = saved;
+	return r;
+}
+
 EXPORT ssize_t sendfile(int out, int in, off_t *offset, size_t n)
 {
 	HOOK();
 	struct conn *c = conn_get(out);
 	if (!c)
-		return real.sendfile(out, in, offset, n);
+		return by_kernel(NULL, out, in, offset, n);
 	int saved = errno;
 	while (conn_enter(c, out)) {
 		ssize_t r = stream_sendfile(c, out, in, offset, n);
@@ -405,7 +465,7 @@ EXPORT ssize_t sendfile(int out, int in, off_t *offset, size_t n)
 		}
 	}
 	errno = saved;
-	return sent(c, real.sendfile(out, in, offset, n));
+	return by_kernel(c, out, in, offset, n);
 }
 EXPORT ssize_t sendfile64(int out, int in, off_t *offset, size_t n) { return sendfile(out, in, offset, n); }
 

@@ -7,6 +7,7 @@
 // as if it had come before the call.
 #include "hook.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <sys/ipc.h>
 #include <sys/msg.h>
@@ -211,6 +212,33 @@ EXPORT int semtimedop(int set, struct sembuf *ops, size_t n, const struct timesp
 }
 
 EXPORT int semop(int set, struct sembuf *ops, size_t n) { return semtimedop(set, ops, n, NULL); }
+
+// What waits until a time goes on as it is. These were in a library of their own before version 2.34 of
+// the C library, which may come after ours.
+#ifdef EXTDS_STATIC
+#define NEXT(name) real.name
+#else
+static void *of_threads(const char *name)
+{
+	void *threads = dlopen("libpthread.so.0", RTLD_NOW | RTLD_NOLOAD);
+	return threads ? dlsym(threads, name) : NULL;
+}
+#define NEXT(name) (real.name ? real.name : (__typeof__(real.name))of_threads(#name))
+#endif
+
+EXPORT int sem_timedwait(sem_t *s, const struct timespec *until)
+{
+	HOOK();
+	__typeof__(real.sem_timedwait) next = NEXT(sem_timedwait);
+	return (int)UNKICKED(next(s, until));
+}
+
+EXPORT int sem_clockwait(sem_t *s, clockid_t clock, const struct timespec *until)
+{
+	HOOK();
+	__typeof__(real.sem_clockwait) next = NEXT(sem_clockwait);
+	return (int)UNKICKED(next(s, clock, until));
+}
 
 EXPORT int msgsnd(int queue, const void *message, size_t n, int flags)
 {

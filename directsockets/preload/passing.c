@@ -10,8 +10,8 @@
 //
 //	signal number (F_SETSIG)      SIGIO: it is free, the one message has it that
 //	                              it was passed in, or who received that
-//	type of owner (F_SETOWN_EX)   F_OWNER_PGRP, of nobody: it went ways in
-//	                              which more than one may have it; for good
+//	type of owner (F_SETOWN_EX)   F_OWNER_PGRP, of nobody, or an owner that the program has
+//	                              named: it went ways in which more than one may have it; for good
 //
 // Who receives a connection counts as for one that it has accepted, and looks whether it is
 // free when it would look for its peer. Then it takes the first word back, and has what who
@@ -56,7 +56,7 @@ static bool is_free(int fd)
 bool passing_spoilt(int fd)
 {
 	struct f_owner_ex o = {0};
-	return real.fcntl(fd, F_GETOWN_EX, &o) == 0 && o.type == F_OWNER_PGRP;
+	return real.fcntl(fd, F_GETOWN_EX, &o) == 0 && (o.type == F_OWNER_PGRP || o.pid);
 }
 
 static bool established(int fd, struct tcp_info *t)
@@ -69,7 +69,7 @@ static bool established(int fd, struct tcp_info *t)
 static void spoil(int fd)
 {
 	struct tcp_info t;
-	if (established(fd, &t))
+	if (!passing_spoilt(fd) && established(fd, &t))
 		real.fcntl(fd, F_SETOWN_EX, &(struct f_owner_ex){.type = F_OWNER_PGRP});
 }
 

@@ -23,6 +23,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <spawn.h>
@@ -123,6 +124,8 @@ VERSION(pthread_setspecific, "2.2.5")
 	F(int, clock_nanosleep, (clockid_t, int, const struct timespec *, struct timespec *)) \
 	F(int, sigtimedwait, (const sigset_t *, siginfo_t *, const struct timespec *)) \
 	F(int, semtimedop, (int, struct sembuf *, size_t, const struct timespec *)) \
+	F(int, sem_timedwait, (sem_t *, const struct timespec *)) \
+	F(int, sem_clockwait, (sem_t *, clockid_t, const struct timespec *)) \
 	F(int, msgsnd, (int, const void *, size_t, int)) \
 	F(ssize_t, msgrcv, (int, void *, size_t, long, int)) \
 	F(int, pthread_sigmask, (int, const sigset_t *, sigset_t *)) \

@@ -10,6 +10,7 @@
 //	0u  0 has not read this  0.  0 closes it           0X that is killed
 //	0r  0 reads this         0+  0 copies it           0k 0 is killed
 //	0o  0 asks for stamps    0!  0 cannot pass it on, for want of room
+//	0g  0 asks for SIGIO     0i has had one
 //	0e  0 forks a child that becomes such a program, 0X likewise
 //	0p  0 spawns one that starts another and ends, 0q one that closes all that it inherits
 //	0y  0 has the shell do nothing, 0Y read a byte from it, 0Z write one to it (system)
@@ -34,16 +35,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ipc.h>
-#include <sys/msg.h>
 #include <sys/prctl.h>
 #include <sys/select.h>
-#include <sys/sem.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
-#include <threads.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -67,6 +64,9 @@ struct order {
 // An agent's own.
 static int held[MOST], holds, listener;
 static pid_t child;
+
+static volatile sig_atomic_t tells;
+static void told(int signo) { tells = signo; }
 
 static int now(void)
 {
@@ -231,6 +231,11 @@ static int obey(int us, struct order o)
 		return answer(o.arg, 0);
 	case 'o':
 		return setsockopt(now(), SOL_SOCKET, SO_TIMESTAMPING, &stamps, sizeof stamps);
+	case 'g':
+		signal(SIGIO, told);
+		return fcntl(now(), F_SETOWN, getpid()) < 0 || fcntl(now(), F_SETFL, O_ASYNC) < 0;
+	case 'i':
+		return !tells;
 	case 'f':
 		if ((child = fork()) == 0)
 			for (;;)
@@ -358,119 +363,7 @@ static void talk(int with, int seconds)
 	fprintf(stderr, "talk %d by %s\n", ++n, lane ? "lanes" : "TCP");
 }
 
-static void none(int signo) { (void)signo; }
-
-// sleeps sleeps by one of several ways for so many nanoseconds; false: there are no more.
-static int sleeps_by(int way, long ns)
-{
-	struct timespec t = {0, ns}, now;
-	struct timeval tv = {0, ns / 1000};
-	struct itimerval timer = {tv, tv}, once = {{0}, tv}, never = {0}; // again and again: it may come before we sleep
-	sigset_t empty, was;
-	fd_set x;
-	int p[2];
-	struct sockaddr_in here = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	struct sembuf take = {0, -1, 0};
-	struct {
-		long type;
-		char text[8];
-	} message;
-	sigemptyset(&empty);
-	switch (way) {
-	case 0:
-		check(nanosleep(&t, NULL) == 0, "nanosleep");
-		return 1;
-	case 1:
-		check(clock_nanosleep(CLOCK_MONOTONIC, 0, &t, NULL) == 0, "clock_nanosleep");
-		return 1;
-	case 2:
-		clock_gettime(CLOCK_REALTIME, &now);
-		t.tv_sec = now.tv_sec + (now.tv_nsec + ns) / 1000000000;
-		t.tv_nsec = (now.tv_nsec + ns) % 1000000000;
-		check(clock_nanosleep(CLOCK_REALTIME, TIMER_ABSTIME, &t, NULL) == 0, "clock_nanosleep until");
-		return 1;
-	case 3:
-		check(usleep((useconds_t)(ns / 1000)) == 0, "usleep");
-		return 1;
-	case 4:
-		check(sleep(1) == 0, "sleep");
-		return 1;
-	case 5:
-		check(poll(NULL, 0, (int)(ns / 1000000)) == 0, "poll");
-		return 1;
-	case 6:
-		check(select(0, NULL, NULL, NULL, &tv) == 0, "select");
-		return 1;
-	case 7:
-	case 8:
-	case 9:
-	case 10:
-		signal(SIGALRM, none);
-		setitimer(ITIMER_REAL, &timer, NULL);
-		check((way == 7 ? pause() : way == 8 ? sigsuspend(&empty) : nanosleep(&(struct timespec){way == 9 ? 10 : INT64_MAX, 0}, &t)) == -1 && errno == EINTR, "a signal");
-		check(way != 9 || (t.tv_sec == 9 && t.tv_nsec <= 1000000000 - ns / 2), "what is left"); // the timer began before
-		check(way < 10 || t.tv_sec > 0, "what is left of for ever");
-		setitimer(ITIMER_REAL, &never, NULL);
-		alarm(TIME); // which is the same timer
-		return 1;
-	case 11: // which is no exception
-		FD_ZERO(&x);
-		check(pipe(p) == 0 && close(p[1]) == 0, "a pipe");
-		FD_SET(p[0], &x);
-		check(select(p[0] + 1, NULL, NULL, &x, &tv) == 0 && close(p[0]) == 0, "select");
-		return 1;
-	case 12:
-		check(thrd_sleep(&t, NULL) == 0, "thrd_sleep");
-		return 1;
-	case 13:
-	case 14:
-	case 15:
-		check((p[0] = socket(AF_INET, way == 15 ? SOCK_STREAM : SOCK_DGRAM, 0)) >= 0, "a socket");
-		check(setsockopt(p[0], SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof tv) == 0 && bind(p[0], (struct sockaddr *)&here, sizeof here) == 0, "its time");
-		check(way < 15 || listen(p[0], 1) == 0, "listen");
-		check((way == 13 ? recv(p[0], byte_of, 1, 0) : way == 14 ? read(p[0], byte_of, 1) : accept(p[0], NULL, NULL)) == -1 && errno == EAGAIN && close(p[0]) == 0, "a read with a timeout");
-		return 1;
-	case 16:
-	case 17:
-		sigaddset(&empty, way == 16 ? SIGUSR1 : SIGALRM);
-		check(sigprocmask(SIG_BLOCK, &empty, &was) == 0, "mask");
-		setitimer(ITIMER_REAL, way == 16 ? &never : &once, NULL);
-		check(way == 16 ? sigtimedwait(&empty, NULL, &t) == -1 && errno == EAGAIN : sigwaitinfo(&empty, NULL) == SIGALRM, "a wait for a signal");
-		check(sigprocmask(SIG_SETMASK, &was, NULL) == 0, "mask");
-		alarm(TIME);
-		return 1;
-	case 18:
-	case 19:
-		check((p[0] = semget(IPC_PRIVATE, 1, 0600)) >= 0, "a semaphore");
-		signal(SIGALRM, none);
-		if (way == 19)
-			setitimer(ITIMER_REAL, &timer, NULL);
-		check((way == 18 ? semtimedop(p[0], &take, 1, &t) : semop(p[0], &take, 1)) == -1 && errno == (way == 18 ? EAGAIN : EINTR), "semop");
-		setitimer(ITIMER_REAL, &never, NULL);
-		alarm(TIME);
-		check(semctl(p[0], 0, IPC_RMID) == 0, "rid of the semaphore");
-		return 1;
-	case 20:
-		check((p[0] = msgget(IPC_PRIVATE, 0600)) >= 0, "a queue");
-		signal(SIGALRM, none);
-		setitimer(ITIMER_REAL, &timer, NULL);
-		check(msgrcv(p[0], &message, sizeof message.text, 0, 0) == -1 && errno == EINTR, "msgrcv");
-		setitimer(ITIMER_REAL, &never, NULL);
-		alarm(TIME);
-		check(msgctl(p[0], IPC_RMID, NULL) == 0, "rid of the queue");
-		return 1;
-	case 21:
-	case 22: // the peer's signal, too, which it is not to tell of
-		sigfillset(&empty);
-		check(sigprocmask(SIG_BLOCK, &empty, &was) == 0, "mask");
-		setitimer(ITIMER_REAL, &once, NULL);
-		check(way == 21 ? sigwait(&empty, &p[0]) == 0 && p[0] == SIGALRM : sigwaitinfo(&empty, NULL) == SIGALRM, "a wait for any signal");
-		check(sigprocmask(SIG_SETMASK, &was, NULL) == 0, "mask");
-		alarm(TIME);
-		return 1;
-	}
-	return 0;
-}
+#include "sleeps.h"
 
 static void sleep_all(int who)
 {

@@ -77,6 +77,7 @@ func TestPassed(t *testing.T) {
 		"0a 0>1 0x 0. 1< 1t 0X 1t":                nil,
 		"0a 0o 0>1 0. 1< 1t":                      nil, // an option that lanes do not do
 		"0a 0>1 0o 0. 1< 1t":                      nil,
+		"0a 0>1 1< 1g 1>2 2< 2t 1i":               nil, // nor do they signal, and who asked for it goes on to be told
 		"0a 0t 0>1 0. 1< 1t 0k 1t":                {1}, // back on TCP for good
 	})
 }
@@ -93,7 +94,7 @@ func TestInherited(t *testing.T) {
 		"0a 0t 0p 0t 0s 0t 0X 0T":                {1, 4}, // by a program of a program
 		"0a 0t 0q 0t 0X 0T":                      {1, 3},
 		"0a 0t 0y 0T 0y 0T 0y 0T":                {1, 2, 3, 4},
-		"0a 0W":                                  {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24}, // no sleep of the peer's ends early
+		"0a 0W":                                  {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37}, // no sleep of the peer's ends early
 		"0a 0y 0t":                               {1},
 		"0a 0t 0u 0u 0x 0t 0X 0T":                {1, 3}, // bytes unread on the lane
 		"0a 0t 0+ 0x 0. 0t 0X 0T":                {1, 3},
