@@ -11,6 +11,9 @@
 // The program is told of its own handlers. Handlers that were installed past us, by
 // a raw system call or inside libc (for setuid, cancellation), are not counted; libc's
 // all have SA_RESTART, and a sleep that the kernel ends for one goes on.
+//
+// While a thread has the lock of a connection its handlers wait (lock.c): what they do, and
+// calls after a longjmp, find the connection as after a system call.
 #include "hook.h"
 
 #include <errno.h>
@@ -30,6 +33,7 @@ static struct {
 	handler *_Atomic run;
 	_Atomic bool restarts;
 	_Atomic bool plain; // without SA_SIGINFO
+	_Atomic bool once; // SA_RESETHAND
 } installed[NSIG];
 
 __thread uint32_t sleep_signals __attribute__((tls_model("initial-exec")));
@@ -40,6 +44,8 @@ static void count(int signo, siginfo_t *info, void *context)
 {
 	if (signo == SIGBUS)
 		filemap_fault(info, context);
+	if (!installed[signo].once && lock_defers(signo, installed[signo].plain ? NULL : info, context))
+		return;
 	sleep_signals++;
 	if (!installed[signo].restarts)
 		sleep_breaks++;
@@ -59,7 +65,7 @@ EXPORT int sigaction(int signo, const struct sigaction *new, struct sigaction *o
 	if (signo <= 0 || signo >= NSIG)
 		return real.sigaction(signo, new, old);
 	handler *before = installed[signo].run;
-	bool restarted = installed[signo].restarts, plain = installed[signo].plain;
+	bool restarted = installed[signo].restarts, plain = installed[signo].plain, once = installed[signo].once;
 	struct sigaction a;
 	if (new)
 		a = *new;
@@ -69,6 +75,7 @@ EXPORT int sigaction(int signo, const struct sigaction *new, struct sigaction *o
 		if (a.sa_handler != SIG_DFL && a.sa_handler != SIG_IGN && !ours(&a) && !filemap_handles(&a)) {
 			installed[signo].restarts = a.sa_flags & SA_RESTART;
 			installed[signo].plain = !(a.sa_flags & SA_SIGINFO);
+			installed[signo].once = a.sa_flags & SA_RESETHAND;
 			installed[signo].run = a.sa_sigaction;
 			a.sa_sigaction = count;
 			a.sa_flags |= signo == SIGBUS ? SA_SIGINFO : 0;
@@ -78,6 +85,7 @@ EXPORT int sigaction(int signo, const struct sigaction *new, struct sigaction *o
 	if (r < 0 && new) {
 		installed[signo].restarts = restarted;
 		installed[signo].plain = plain;
+		installed[signo].once = once;
 		installed[signo].run = before;
 	}
 	if (r == 0 && old && ours(old)) {

@@ -15,8 +15,8 @@
 #include "transmit.h"
 
 // tx_left is one step of the way back for our bytes, rx_left for the peer's: 1 when
-// they go by TCP, 0 not yet, -1 never. Who is refused the lock is a handler, or the child of
-// one, and has waited for it: who has it may wait for us.
+// they go by TCP, 0 not yet, -1 never. Who is refused the lock is the handler of a fault, or
+// the child of one, and has waited for it: who has it may wait for us.
 static int tx_left(struct conn *c, int fd)
 {
 	int out = c->dead ? 1 : -1;

@@ -24,18 +24,22 @@
 
 #include <errno.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/syscall.h>
 
 #include "clock.h"
 #include "process.h"
 #include "single.h"
 
-// How many locks this thread has, or waits for. A handler that interrupts it then may want another, out
-// of order, or fork, and wait for the child. Neither it nor the child waits for a lock without end:
-// patience is how many naps are left to them for this one, less than 0 for all others.
+// How many locks this thread has, or waits for. Handlers of the program run afterwards, as they do after
+// a system call: such a signal is blocked, and sent again. Those cannot that tell of a fault, and who
+// handles one may want another lock, out of order, or fork, and wait for the child. Neither it nor the
+// child waits for a lock without end: patience is how many naps are left to them for this one, less
+// than 0 for all others.
 static __thread unsigned held __attribute__((tls_model("initial-exec")));
 static __thread int patience __attribute__((tls_model("initial-exec"))) = -1;
 enum { PATIENCE = 1000 };
+static __thread uint64_t deferred __attribute__((tls_model("initial-exec"))); // of each signal a bit
 
 static __thread uint32_t tid __attribute__((tls_model("initial-exec")));
 
@@ -47,11 +51,53 @@ static uint32_t me(void)
 	return tid ? tid : (tid = (uint32_t)real_gettid());
 }
 
+static sigset_t only(int signo)
+{
+	sigset_t s;
+	sigemptyset(&s);
+	sigaddset(&s, signo);
+	return s;
+}
+
+bool lock_defers(int signo, const siginfo_t *info, ucontext_t *interrupted)
+{
+#ifdef __SANITIZE_THREAD__ // which would run it again and again, before whatever may wait
+	return false;
+#endif
+	if (held == 0 || signo == SIGSEGV || signo == SIGBUS || signo == SIGILL || signo == SIGFPE || signo == SIGTRAP || signo == SIGSYS ||
+	    signo == SIGABRT)
+		return false;
+	int saved = errno;
+	sigset_t this = only(signo);
+	real.pthread_sigmask(SIG_BLOCK, &this, NULL); // SA_NODEFER
+	long r = info ? real.syscall(SYS_rt_tgsigqueueinfo, process_id(), real_gettid(), signo, info)
+		      : real.syscall(SYS_tgkill, process_id(), real_gettid(), signo);
+	if (r == 0) {
+		sigaddset(&interrupted->uc_sigmask, signo);
+		deferred |= 1ull << (signo - 1);
+	}
+	errno = saved;
+	return r == 0;
+}
+
+// deliver runs the handlers that had to wait.
+static void deliver(void)
+{
+	int saved = errno;
+	while (deferred) {
+		sigset_t this = only(__builtin_ctzll(deferred) + 1);
+		deferred &= deferred - 1;
+		real.pthread_sigmask(SIG_UNBLOCK, &this, NULL);
+	}
+	errno = saved;
+}
+
 void lock_child(void)
 {
 	tid = 0;
 	patience = held > 0 || patience >= 0 ? PATIENCE : -1;
 	held = 0;
+	deliver(); // they are the parent's, but blocked here, too
 }
 
 int lock_interrupt(void)
@@ -68,6 +114,7 @@ void lock_left(void)
 {
 	held = 0;
 	patience = -1;
+	deliver();
 }
 
 // in_vain: who has the lock has been waited for long enough.
@@ -140,6 +187,14 @@ static bool mine(struct lock *l)
 	return is && is == me();
 }
 
+static void unheld(void)
+{
+	held -= held > 0; // a jump, or the fork of a handler, has forgotten it
+	atomic_signal_fence(memory_order_seq_cst);
+	if (__builtin_expect(deferred != 0, 0) && held == 0)
+		deliver();
+}
+
 static enum lock_result by_mutex(struct lock *l, bool wait)
 {
 	if (mine(l))
@@ -197,7 +252,8 @@ enum lock_result lock_take(struct lock *l, const _Atomic bool *sole)
 	enum lock_result r = take(l, sole);
 	if (__builtin_expect(patience >= 0, 0))
 		patience = PATIENCE; // for the next one
-	held -= r == LOCK_REFUSED;
+	if (r == LOCK_REFUSED)
+		unheld();
 	return r;
 }
 
@@ -219,7 +275,8 @@ bool lock_try(struct lock *l, const _Atomic bool *sole)
 	held++;
 	atomic_signal_fence(memory_order_seq_cst);
 	bool got = try(l, sole);
-	held -= !got;
+	if (!got)
+		unheld();
 	return got;
 }
 
@@ -232,5 +289,5 @@ void lock_give(struct lock *l)
 		release(l);
 	}
 	atomic_signal_fence(memory_order_seq_cst);
-	held -= held > 0; // a jump, or the fork of a handler, has forgotten it
+	unheld();
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The lock of a connection, in family memory, or of an epoll set, which is a process' own.
-// The former is robust: when its holder dies, the next one gets it and is told. It is never held across a blocking call, and a signal
-// handler that interrupted the holder of a lock is refused, of this one at once, of others after a while, instead of waiting for ever.
+// The former is robust: when its holder dies, the next one gets it and is told. It is never held across a
+// blocking call, and handlers of signals run when this thread has none. The handler of a fault runs at once, and
+// is refused the lock whose holder it has interrupted, and others after a while, instead of waiting for ever.
 //
 // While *sole no other process can have it, and it costs less. That may become
 // false at any time, and becomes true only while nobody can have the lock.
@@ -10,9 +11,11 @@
 #define LOCK_H
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <ucontext.h>
 
 struct lock {
 	pthread_mutex_t m;
@@ -25,6 +28,9 @@ enum lock_result lock_take(struct lock *l, const _Atomic bool *sole); // NULL: i
 bool lock_try(struct lock *l, const _Atomic bool *sole);              // an orphan counts as taken
 void lock_give(struct lock *l);
 void lock_child(void); // after fork
+
+// lock_defers: a handler is to run later, since this thread has a lock. info: NULL if it does not ask for it.
+bool lock_defers(int signo, const siginfo_t *info, ucontext_t *interrupted);
 
 // lock_interrupt begins a handler on this thread, and lock_resume ends it, with what that gave.
 int lock_interrupt(void);

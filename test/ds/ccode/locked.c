@@ -2,7 +2,8 @@
 //
 //	locked contend   threads change what is behind it, while another forks and the child does so, too
 //	locked orphan    who has it ends: a thread, and a process
-//	locked refused   a signal handler that interrupted who has it asks for it
+//	locked deferred  a signal comes to who has it: its handler runs afterwards
+//	locked refused   the handler of a fault that interrupted who has it asks for it
 //	locked left      one leaves who has it by longjmp, another waits for it in vain
 //	locked waits     a forked child waits for a thread of its parent
 //	locked lost      a thread has left a change of the table (files.c) without its end: forks wait but once
@@ -187,7 +188,7 @@ static void interrupted(void)
 {
 	for (int i = 0; i < 2; i++) {
 		CHECK(i ? lock_try(&b->lock, &b->sole) : lock_take(&b->lock, &b->sole) == LOCK_OK);
-		raise(SIGUSR1);
+		raise(SIGFPE);
 		lock_give(&b->lock);
 		if (forks)
 			ended_well(forked);
@@ -206,7 +207,7 @@ static void *sleeper(void *unused)
 static void refused(void)
 {
 	pthread_t t;
-	signal(SIGUSR1, handler);
+	signal(SIGFPE, handler);
 	for (int i = 0; i < 2; i++) {
 		threads = i;
 		make();
@@ -243,7 +244,75 @@ static struct behind *held_for(int ns, pthread_t *t)
 	return b;
 }
 
+// What handlers run in while there are locks, and what they were told.
+static volatile sig_atomic_t ran, value, nested;
 static sigjmp_buf out;
+
+static void plain(int signo)
+{
+	ran++;
+	value = signo;
+}
+
+static void informed(int signo, siginfo_t *info, void *context)
+{
+	(void)context;
+	plain(signo);
+	value = info->si_code == SI_QUEUE ? info->si_value.sival_int : 0;
+	nested += lock_take(&b->lock, &b->sole) == LOCK_OK; // nobody has it
+	lock_give(&b->lock);
+}
+
+static void leaves(int signo) { siglongjmp(out, signo); }
+
+static bool blocked(int signo)
+{
+	sigset_t now;
+	sigprocmask(SIG_BLOCK, NULL, &now);
+	return sigismember(&now, signo);
+}
+
+static void deferred(void)
+{
+	struct lock other;
+	make();
+	lock_init(&other);
+	signal(SIGUSR1, plain);
+	sigaction(SIGUSR2, &(struct sigaction){.sa_sigaction = informed, .sa_flags = SA_SIGINFO | SA_NODEFER}, NULL);
+	for (int i = 0; i < 2; i++) {
+		b->sole = i == 0;
+		ran = nested = 0;
+		CHECK(lock_take(&b->lock, &b->sole) == LOCK_OK);
+		CHECK(lock_try(&other, NULL));
+		raise(SIGUSR1);
+		raise(SIGUSR1); // pends already
+		sigqueue(getpid(), SIGUSR2, (union sigval){.sival_int = 7});
+		lock_give(&b->lock);
+		CHECK(ran == 0); // there is another one
+		lock_give(&other);
+		CHECK(ran == 2 && value == 7 && nested == 1);
+		CHECK(!blocked(SIGUSR1) && !blocked(SIGUSR2));
+		raise(SIGUSR1);
+		CHECK(ran == 3); // at once
+	}
+	signal(SIGUSR1, leaves);
+	CHECK(lock_take(&b->lock, &b->sole) == LOCK_OK);
+	if (sigsetjmp(out, 1) == 0) {
+		raise(SIGUSR1);
+		lock_give(&b->lock);
+		CHECK(!"left");
+	}
+	CHECK(!blocked(SIGUSR1));
+	CHECK(lock_try(&b->lock, &b->sole));
+	lock_give(&b->lock);
+	sysv_signal(SIGUSR1, plain); // SA_RESETHAND: it could not be sent again
+	ran = 0;
+	CHECK(lock_take(&b->lock, &b->sole) == LOCK_OK);
+	raise(SIGUSR1);
+	CHECK(ran == 1);
+	lock_give(&b->lock);
+}
+
 static void jumps(int signo) { siglongjmp(out, signo); }
 
 // What it waited for in vain is one lock; it may have others.
@@ -253,11 +322,14 @@ static void works(int signo)
 	pthread_t t[2];
 	struct behind *of = held_for(900000000, &t[0]);
 	(void)signo;
-	CHECK(lock_take(&of->lock, &of->sole) == LOCK_REFUSED);
-	of = held_for(5000000, &t[1]);
-	got = lock_take(&of->lock, &of->sole) == LOCK_OK;
-	if (got)
+	bool vain = lock_take(&of->lock, &of->sole) == LOCK_REFUSED;
+	if (!vain)
 		lock_give(&of->lock);
+	of = held_for(5000000, &t[1]);
+	bool other = lock_take(&of->lock, &of->sole) == LOCK_OK;
+	if (other)
+		lock_give(&of->lock);
+	got = vain && other;
 	pthread_join(t[0], NULL);
 	pthread_join(t[1], NULL);
 }
@@ -266,21 +338,21 @@ static void left(void)
 {
 	pthread_t t;
 	make();
-	signal(SIGUSR1, jumps);
+	signal(SIGFPE, jumps);
 	CHECK(lock_take(&b->lock, &b->sole) == LOCK_OK);
 	if (sigsetjmp(out, 1) == 0)
-		raise(SIGUSR1);
+		raise(SIGFPE);
 	struct behind *of = held_for(900000000, &t);
 	CHECK(lock_take(&of->lock, &of->sole) == LOCK_OK); // as long as that takes
 	lock_give(&of->lock);
 	pthread_join(t, NULL);
 
-	signal(SIGUSR1, works);
-	for (int i = 0; i < 5 && !got; i++) { // a busy machine may keep a lock for longer
+	signal(SIGFPE, works);
+	for (int i = 0; i < 5 && !got; i++) { // on a busy machine a lock may be kept for longer, and naps take longer
 		make();
 		of = b;
 		CHECK(lock_take(&of->lock, &of->sole) == LOCK_OK);
-		raise(SIGUSR1);
+		raise(SIGFPE);
 		lock_give(&of->lock);
 	}
 	CHECK(got);
@@ -378,7 +450,7 @@ static void lost(void)
 int main(int argc, char **argv)
 {
 	static const struct { const char *name; void (*run)(void); } parts[] = {
-		{"contend", contend}, {"orphan", orphan}, {"refused", refused}, {"left", left}, {"waits", waits}, {"lost", lost},
+		{"contend", contend}, {"orphan", orphan}, {"deferred", deferred}, {"refused", refused}, {"left", left}, {"waits", waits}, {"lost", lost},
 	};
 	for (unsigned i = 0; argc == 2 && i < sizeof parts / sizeof *parts; i++) {
 		if (strcmp(argv[1], parts[i].name) == 0) {
@@ -387,6 +459,6 @@ int main(int argc, char **argv)
 			return 0;
 		}
 	}
-	fprintf(stderr, "usage: locked contend|orphan|refused|left|waits|lost\n");
+	fprintf(stderr, "usage: locked contend|orphan|deferred|refused|left|waits|lost\n");
 	return 1;
 }

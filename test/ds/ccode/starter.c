@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// starter: handlers of a thread that reads from a connection all the time start programs and wait
-// for them. Some interrupt it while it has the connection's lock, for which nobody may wait long.
+// starter USR1|FPE: handlers of a thread that reads from a connection all the time start programs and wait
+// for them. That of SIGFPE may interrupt it while it has the connection's lock, for which nobody may wait long.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -18,6 +18,7 @@
 enum { HANDLERS = 30, BLOCK = 1 << 18 };
 
 static volatile sig_atomic_t ran;
+static int by;
 static char b[BLOCK];
 
 static void check(int ok, const char *what)
@@ -46,13 +47,14 @@ static void *interrupts(void *thread)
 {
 	while (ran < HANDLERS) {
 		usleep(3000);
-		pthread_kill(*(pthread_t *)thread, SIGUSR1);
+		pthread_kill(*(pthread_t *)thread, by);
 	}
 	return NULL;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+	by = argc > 1 && strcmp(argv[1], "FPE") == 0 ? SIGFPE : SIGUSR1;
 	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	socklen_t n = sizeof a;
 	int l = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -70,7 +72,7 @@ int main(void)
 	int s = accept(l, NULL, NULL);
 	check(s >= 0, "accept");
 	pthread_t self = pthread_self(), other;
-	sigaction(SIGUSR1, &(struct sigaction){.sa_handler = handler, .sa_flags = SA_RESTART}, NULL);
+	sigaction(by, &(struct sigaction){.sa_handler = handler, .sa_flags = SA_RESTART}, NULL);
 	check(pthread_create(&other, NULL, interrupts, &self) == 0, "pthread_create");
 	while (ran < HANDLERS)
 		check(recv(s, b, sizeof b, 0) > 0, "recv");
