@@ -33,6 +33,20 @@ EXPORT int socket(int domain, int type, int protocol)
 	return fd;
 }
 
+// connected goes on with a connect that a kick alone has ended, as it has SO_SNDTIMEO.
+static int connected(int fd)
+{
+	uint64_t until = 0;
+	int e = 0;
+	socklen_t n = sizeof e;
+	if (!sleep_ready(&until, fd, POLLOUT))
+		e = errno == EAGAIN ? EINPROGRESS : errno;
+	else if (real.getsockopt(fd, SOL_SOCKET, SO_ERROR, &e, &n) < 0)
+		e = errno;
+	errno = e;
+	return e ? -1 : 0;
+}
+
 EXPORT int connect(int fd, const struct sockaddr *a, socklen_t n)
 {
 	HOOK();
@@ -47,7 +61,10 @@ EXPORT int connect(int fd, const struct sockaddr *a, socklen_t n)
 		errno = ECONNREFUSED;
 		return -1;
 	}
-	int r = real.connect(fd, a, n);
+	struct sleep_since since = sleep_now();
+	int before = errno, r = real.connect(fd, a, n);
+	if (r < 0 && sleep_disturbed(&since) && (r = connected(fd)) == 0)
+		errno = before;
 	int saved = errno;
 	uint32_t is = CONN_NEW;
 	if (c->state == CONN_NEW && (r == 0 || saved == EINPROGRESS || saved == EINTR)) {
@@ -129,13 +146,13 @@ static int accepted(int listener, int fd, bool nonblock)
 EXPORT int accept(int fd, struct sockaddr *a, socklen_t *n)
 {
 	HOOK();
-	return accepted(fd, (int)UNKICKED(real.accept(fd, a, n)), false);
+	return accepted(fd, (int)UNKICKED(fd, POLLIN, real.accept(fd, a, n)), false);
 }
 
 EXPORT int accept4(int fd, struct sockaddr *a, socklen_t *n, int flags)
 {
 	HOOK();
-	return accepted(fd, (int)UNKICKED(real.accept4(fd, a, n, flags)), flags & SOCK_NONBLOCK);
+	return accepted(fd, (int)UNKICKED(fd, POLLIN, real.accept4(fd, a, n, flags)), flags & SOCK_NONBLOCK);
 }
 
 EXPORT int shutdown(int fd, int how)

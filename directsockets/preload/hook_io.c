@@ -6,7 +6,9 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <linux/sockios.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <netinet/in.h>
@@ -83,20 +85,60 @@ static ssize_t sent(struct conn *c, ssize_t r)
 	return done(c, r);
 }
 
+// out and in are single parts of a call that goes on. Of messages less is not short, nor before an urgent byte.
+static ssize_t out(int fd, void *from, size_t n, int flags)
+{
+	struct conn *c = conn_get(fd);
+	struct iovec iov = {from, n};
+	ssize_t r;
+	flags &= ~(MSG_ZEROCOPY | MSG_FASTOPEN); // of which the program counts one
+	if (c && lane_send(c, fd, &iov, 1, flags, &r))
+		return done(c, r);
+	r = UNKICKED(fd, POLLOUT, flags ? real.send(fd, from, n, flags) : real.write(fd, from, n));
+	return c ? sent(c, r) : r;
+}
+
+static ssize_t in(int fd, void *to, size_t n, int flags)
+{
+	int type = 0, urgent = 0;
+	socklen_t len = sizeof type;
+	if (real.getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) < 0 || type != SOCK_STREAM || (real.ioctl(fd, SIOCATMARK, &urgent) == 0 && urgent))
+		return 0;
+	struct conn *c = conn_get(fd);
+	struct iovec iov = {to, n};
+	ssize_t r;
+	if (c && lane_recv(c, fd, &iov, 1, flags, &r))
+		return done(c, r);
+	r = UNKICKED(fd, POLLIN, real.recv(fd, to, n, flags));
+	return c ? received(c, r, flags) : r;
+}
+
+// goes_on waits until a call that a kick has cut short can move more. An error is left for the next one.
+static bool goes_on(uint64_t *until, int fd, short events, int flags)
+{
+	if (flags & (MSG_DONTWAIT | MSG_OOB) || real.fcntl(fd, F_GETFL) & O_NONBLOCK)
+		return false;
+	int ready = sleep_ready(until, fd, events);
+	return ready && !(ready & POLLERR);
+}
+
 // rest goes on with a call that a kick alone has cut short: the kernel gives what had been moved up
-// to then. Where it was short for another reason, too, the next part says so, and is not told.
+// to then. Where it ends for another reason, that is told by the next call.
 static ssize_t rest(ssize_t did, ssize_t (*move)(int, void *, size_t, int), int fd, const struct iovec *iov, size_t n, int flags)
 {
 	size_t skip = (size_t)did;
+	uint64_t until = 0;
 	int saved = errno;
-	for (; n > 0; iov++, n--) {
-		size_t left = skip < iov->iov_len ? iov->iov_len - skip : 0;
-		ssize_t r = left ? move(fd, (char *)iov->iov_base + skip, left, flags) : 0;
-		if (r > 0)
-			did += r;
-		if (r != (ssize_t)left)
-			break;
-		skip -= skip < iov->iov_len ? skip : iov->iov_len;
+	for (bool on = true; on && n > 0; iov++, n--) {
+		while (on && skip < iov->iov_len) {
+			struct sleep_since since = sleep_now();
+			size_t left = iov->iov_len - skip;
+			ssize_t r = goes_on(&until, fd, move == in ? POLLIN : POLLOUT, flags) ? move(fd, (char *)iov->iov_base + skip, left, flags) : 0;
+			on = r == (ssize_t)left || (r > 0 && sleep_kicked(since));
+			did += r > 0 ? r : 0;
+			skip += r > 0 ? (size_t)r : 0;
+		}
+		skip -= on ? iov->iov_len : 0;
 	}
 	errno = saved;
 	return did;
@@ -109,22 +151,8 @@ static ssize_t rest(ssize_t did, ssize_t (*move)(int, void *, size_t, int), int 
 		did_ > 0 && sleep_kicked(all_) ? rest(did_, move, fd, iov, n, flags) : did_; \
 	})
 
-static ssize_t writes(int fd, void *from, size_t n, int flags)
-{
-	(void)flags;
-	return write(fd, from, n);
-}
-
-static ssize_t sends(int fd, void *from, size_t n, int flags) { return send(fd, from, n, flags); }
-
-// receives: without MSG_WAITALL less is not short, and of messages it may be all.
-static ssize_t receives(int fd, void *to, size_t n, int flags)
-{
-	int type = 0;
-	socklen_t len = sizeof type;
-	bool waits = (flags & (MSG_WAITALL | MSG_PEEK | MSG_OOB | MSG_ERRQUEUE)) == MSG_WAITALL;
-	return waits && getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) == 0 && type == SOCK_STREAM ? recv(fd, to, n, flags) : 0;
-}
+// waits: without MSG_WAITALL less is not short.
+#define WAITS(flags) (((flags) & (MSG_WAITALL | MSG_PEEK | MSG_ERRQUEUE)) == MSG_WAITALL ? (flags) : MSG_DONTWAIT)
 
 EXPORT ssize_t read(int fd, void *buf, size_t n)
 {
@@ -133,12 +161,12 @@ EXPORT ssize_t read(int fd, void *buf, size_t n)
 	struct iovec iov = {buf, n};
 	ssize_t r;
 	if (!c)
-		return UNKICKED(real.read(fd, buf, n));
+		return UNKICKED(fd, POLLIN, real.read(fd, buf, n));
 	if (n == 0)
 		return done(c, 0); // read(2) says so before it asks TCP
 	if (lane_recv(c, fd, &iov, 1, 0, &r))
 		return done(c, r);
-	return received(c, UNKICKED(real.read(fd, buf, n)), 0);
+	return received(c, UNKICKED(fd, POLLIN, real.read(fd, buf, n)), 0);
 }
 ALSO(__read, read);
 
@@ -149,10 +177,10 @@ EXPORT ssize_t recv(int fd, void *buf, size_t n, int flags)
 	struct iovec iov = {buf, n};
 	ssize_t r;
 	if (!c)
-		return WHOLE(UNKICKED(real.recv(fd, buf, n, flags)), receives, fd, &iov, 1, flags);
+		return WHOLE(UNKICKED(fd, POLLIN, real.recv(fd, buf, n, flags)), in, fd, &iov, 1, WAITS(flags));
 	if (lane_recv(c, fd, &iov, 1, flags, &r))
 		return done(c, r);
-	return WHOLE(received(c, UNKICKED(real.recv(fd, buf, n, flags)), flags), receives, fd, &iov, 1, flags);
+	return WHOLE(received(c, UNKICKED(fd, POLLIN, real.recv(fd, buf, n, flags)), flags), in, fd, &iov, 1, WAITS(flags));
 }
 
 EXPORT ssize_t recvfrom(int fd, void *buf, size_t n, int flags, struct sockaddr *a, socklen_t *alen)
@@ -162,13 +190,13 @@ EXPORT ssize_t recvfrom(int fd, void *buf, size_t n, int flags, struct sockaddr 
 	struct iovec iov = {buf, n};
 	ssize_t r;
 	if (!c)
-		return WHOLE(UNKICKED(real.recvfrom(fd, buf, n, flags, a, alen)), receives, fd, &iov, 1, flags);
+		return WHOLE(UNKICKED(fd, POLLIN, real.recvfrom(fd, buf, n, flags, a, alen)), in, fd, &iov, 1, WAITS(flags));
 	if (lane_recv(c, fd, &iov, 1, flags, &r)) {
 		if (r >= 0 && a && alen)
 			*alen = 0; // as TCP does
 		return done(c, r);
 	}
-	return WHOLE(received(c, UNKICKED(real.recvfrom(fd, buf, n, flags, a, alen)), flags), receives, fd, &iov, 1, flags);
+	return WHOLE(received(c, UNKICKED(fd, POLLIN, real.recvfrom(fd, buf, n, flags, a, alen)), flags), in, fd, &iov, 1, WAITS(flags));
 }
 
 EXPORT ssize_t readv(int fd, const struct iovec *iov, int n)
@@ -177,14 +205,14 @@ EXPORT ssize_t readv(int fd, const struct iovec *iov, int n)
 	struct conn *c = conn_get(fd);
 	ssize_t r;
 	if (!c)
-		return UNKICKED(real.readv(fd, iov, n));
+		return UNKICKED(fd, POLLIN, real.readv(fd, iov, n));
 	if (n >= 0 && n <= IOV_MAX && lane_recv(c, fd, iov, n, 0, &r))
 		return done(c, r);
 	if (n < 0 || n > IOV_MAX) {
 		errno = EINVAL;
 		return done(c, -1);
 	}
-	return received(c, UNKICKED(real.readv(fd, iov, n)), 0);
+	return received(c, UNKICKED(fd, POLLIN, real.readv(fd, iov, n)), 0);
 }
 
 // tell_left writes the message that TCP_INQ asks for, as the kernel does: how much is left to
@@ -225,9 +253,8 @@ EXPORT ssize_t recvmsg(int fd, struct msghdr *h, int flags)
 	HOOK();
 	struct conn *c = conn_get(fd);
 	ssize_t r;
-	int whole = h->msg_control ? 0 : flags; // what else came with the rest would be lost
 	if (!c) {
-		r = WHOLE(UNKICKED(real.recvmsg(fd, h, flags)), receives, fd, h->msg_iov, real_size(h->msg_iovlen), whole);
+		r = WHOLE(UNKICKED(fd, POLLIN, real.recvmsg(fd, h, flags)), in, fd, h->msg_iov, real_size(h->msg_iovlen), h->msg_control ? MSG_DONTWAIT : WAITS(flags));
 		if (r >= 0 && passing_some(h))
 			passing_came(h, flags);
 		return r;
@@ -249,7 +276,7 @@ EXPORT ssize_t recvmsg(int fd, struct msghdr *h, int flags)
 		}
 		return done(c, r);
 	}
-	return WHOLE(received(c, UNKICKED(real.recvmsg(fd, h, flags)), flags), receives, fd, h->msg_iov, real_size(h->msg_iovlen), whole);
+	return WHOLE(received(c, UNKICKED(fd, POLLIN, real.recvmsg(fd, h, flags)), flags), in, fd, h->msg_iov, real_size(h->msg_iovlen), h->msg_control ? MSG_DONTWAIT : WAITS(flags));
 }
 
 // On a lane it is so many calls of recvmsg. The time counts after each of them only,
@@ -290,12 +317,36 @@ static int lane_recvmmsg(struct conn *c, int fd, struct mmsghdr *v, unsigned n, 
 	return (int)i;
 }
 
+// receive_all: who is interrupted after the first message leaves ERESTARTSYS as the socket's error.
+static int receive_all(int fd, struct mmsghdr *v, unsigned n, int flags, struct timespec *timeout)
+{
+	enum { RESTART = 512 };
+	struct sleep_since since;
+	uint64_t until = 0;
+	unsigned did = 0;
+	int r, e, saved = errno;
+	socklen_t len = sizeof e;
+	do {
+		since = sleep_now();
+		r = (int)UNKICKED(fd, POLLIN, real.recvmmsg(fd, v + did, n - did, flags, timeout));
+		did += r > 0 ? (unsigned)r : 0;
+		if (r <= 0 || did == n || flags & MSG_WAITFORONE || !sleep_kicked(since))
+			break;
+		if (real.getsockopt(fd, SOL_SOCKET, SO_ERROR, &e, &len) == 0 && e && e != RESTART)
+			break;
+	} while (!timeout && goes_on(&until, fd, POLLIN, flags));
+	if (did == 0)
+		return r;
+	errno = saved;
+	return (int)did;
+}
+
 EXPORT int recvmmsg(int fd, struct mmsghdr *v, unsigned n, int flags, struct timespec *timeout)
 {
 	HOOK();
 	struct conn *c = conn_get(fd);
 	if (!c) {
-		int r = (int)UNKICKED(real.recvmmsg(fd, v, n, flags, timeout));
+		int r = receive_all(fd, v, n, flags, timeout);
 		for (int i = 0; i < r; i++)
 			if (passing_some(&v[i].msg_hdr))
 				passing_came(&v[i].msg_hdr, flags);
@@ -306,7 +357,7 @@ EXPORT int recvmmsg(int fd, struct mmsghdr *v, unsigned n, int flags, struct tim
 	bool legal = !timeout || (timeout->tv_sec >= 0 && timeout->tv_nsec >= 0 && timeout->tv_nsec < 1000000000);
 	if (legal && conn_enter(c, fd))
 		return (int)done(c, lane_recvmmsg(c, fd, v, n, flags, timeout));
-	int got = (int)UNKICKED(real.recvmmsg(fd, v, n, flags, timeout));
+	int got = (int)UNKICKED(fd, POLLIN, real.recvmmsg(fd, v, n, flags, timeout));
 	ssize_t bytes = 0;
 	for (int i = 0; i < got; i++)
 		bytes += v[i].msg_len;
@@ -321,10 +372,10 @@ EXPORT ssize_t write(int fd, const void *buf, size_t n)
 	struct iovec iov = {(void *)(uintptr_t)buf, n};
 	ssize_t r;
 	if (!c)
-		return WHOLE(UNKICKED(real.write(fd, buf, n)), writes, fd, &iov, 1, 0);
+		return WHOLE(UNKICKED(fd, POLLOUT, real.write(fd, buf, n)), out, fd, &iov, 1, 0);
 	if (lane_send(c, fd, &iov, 1, 0, &r))
 		return done(c, r);
-	return WHOLE(sent(c, UNKICKED(real.write(fd, buf, n))), writes, fd, &iov, 1, 0);
+	return WHOLE(sent(c, UNKICKED(fd, POLLOUT, real.write(fd, buf, n))), out, fd, &iov, 1, 0);
 }
 ALSO(__write, write);
 
@@ -335,10 +386,10 @@ EXPORT ssize_t send(int fd, const void *buf, size_t n, int flags)
 	struct iovec iov = {(void *)(uintptr_t)buf, n};
 	ssize_t r;
 	if (!c)
-		return WHOLE(UNKICKED(real.send(fd, buf, n, flags)), sends, fd, &iov, 1, flags);
+		return WHOLE(UNKICKED(fd, POLLOUT, real.send(fd, buf, n, flags)), out, fd, &iov, 1, flags);
 	if (lane_send(c, fd, &iov, 1, flags, &r))
 		return done(c, r);
-	return WHOLE(sent(c, UNKICKED(real.send(fd, buf, n, flags))), sends, fd, &iov, 1, flags);
+	return WHOLE(sent(c, UNKICKED(fd, POLLOUT, real.send(fd, buf, n, flags))), out, fd, &iov, 1, flags);
 }
 ALSO(__send, send);
 
@@ -349,10 +400,10 @@ EXPORT ssize_t sendto(int fd, const void *buf, size_t n, int flags, const struct
 	struct iovec iov = {(void *)(uintptr_t)buf, n};
 	ssize_t r;
 	if (!c)
-		return WHOLE(UNKICKED(real.sendto(fd, buf, n, flags, a, alen)), sends, fd, &iov, 1, flags);
+		return WHOLE(UNKICKED(fd, POLLOUT, real.sendto(fd, buf, n, flags, a, alen)), out, fd, &iov, 1, flags);
 	if (lane_send(c, fd, &iov, 1, flags, &r))
 		return done(c, r);
-	return WHOLE(sent(c, UNKICKED(real.sendto(fd, buf, n, flags, a, alen))), sends, fd, &iov, 1, flags);
+	return WHOLE(sent(c, UNKICKED(fd, POLLOUT, real.sendto(fd, buf, n, flags, a, alen))), out, fd, &iov, 1, flags);
 }
 
 static bool nothing(const struct iovec *iov, int n)
@@ -368,14 +419,14 @@ EXPORT ssize_t writev(int fd, const struct iovec *iov, int n)
 	struct conn *c = conn_get(fd);
 	ssize_t r;
 	if (!c)
-		return WHOLE(UNKICKED(real.writev(fd, iov, n)), writes, fd, iov, (size_t)n, 0);
+		return WHOLE(UNKICKED(fd, POLLOUT, real.writev(fd, iov, n)), out, fd, iov, (size_t)n, 0);
 	if (n < 0 || n > IOV_MAX) {
 		errno = EINVAL;
 		return done(c, -1);
 	}
 	if (!nothing(iov, n) && lane_send(c, fd, iov, n, 0, &r)) // of nothing the kernel asks no socket
 		return done(c, r);
-	return WHOLE(sent(c, UNKICKED(real.writev(fd, iov, n))), writes, fd, iov, (size_t)n, 0);
+	return WHOLE(sent(c, UNKICKED(fd, POLLOUT, real.writev(fd, iov, n))), out, fd, iov, (size_t)n, 0);
 }
 
 EXPORT ssize_t sendmsg(int fd, const struct msghdr *h, int flags)
@@ -387,7 +438,7 @@ EXPORT ssize_t sendmsg(int fd, const struct msghdr *h, int flags)
 		bool passes = passing_some(h);
 		if (passes)
 			passing_begin(h);
-		r = WHOLE(UNKICKED(real.sendmsg(fd, h, flags)), sends, fd, h->msg_iov, real_size(h->msg_iovlen), flags);
+		r = WHOLE(UNKICKED(fd, POLLOUT, real.sendmsg(fd, h, flags)), out, fd, h->msg_iov, real_size(h->msg_iovlen), flags);
 		if (passes)
 			passing_end(h, r >= 0);
 		return r;
@@ -400,7 +451,7 @@ EXPORT ssize_t sendmsg(int fd, const struct msghdr *h, int flags)
 		conn_stay(c, fd, REASON_OPTION);
 	if (lane_send(c, fd, h->msg_iov, (int)h->msg_iovlen, flags, &r))
 		return done(c, r);
-	return WHOLE(sent(c, UNKICKED(real.sendmsg(fd, h, flags))), sends, fd, h->msg_iov, real_size(h->msg_iovlen), flags);
+	return WHOLE(sent(c, UNKICKED(fd, POLLOUT, real.sendmsg(fd, h, flags))), out, fd, h->msg_iov, real_size(h->msg_iovlen), flags);
 }
 
 static bool passing_any(const struct mmsghdr *v, unsigned n)
@@ -411,11 +462,28 @@ static bool passing_any(const struct mmsghdr *v, unsigned n)
 	return v && i < n;
 }
 
+static int send_all(int fd, struct mmsghdr *v, unsigned n, int flags)
+{
+	struct sleep_since since;
+	uint64_t until = 0;
+	unsigned did = 0;
+	int r, saved = errno;
+	do {
+		since = sleep_now();
+		r = (int)UNKICKED(fd, POLLOUT, real.sendmmsg(fd, v + did, n - did, flags));
+		did += r > 0 ? (unsigned)r : 0;
+	} while (r > 0 && did < n && sleep_kicked(since) && goes_on(&until, fd, POLLOUT, flags));
+	if (did == 0)
+		return r;
+	errno = saved;
+	return (int)did;
+}
+
 EXPORT int sendmmsg(int fd, struct mmsghdr *v, unsigned n, int flags)
 {
 	HOOK();
 	if (!files_conn(fd) && !passing_any(v, n))
-		return (int)UNKICKED(real.sendmmsg(fd, v, n, flags));
+		return send_all(fd, v, n, flags);
 	unsigned i;
 	int saved = errno;
 	for (i = 0; i < n && i < IOV_MAX; i++) { // as many as the kernel takes at once
@@ -431,19 +499,23 @@ EXPORT int sendmmsg(int fd, struct mmsghdr *v, unsigned n, int flags)
 	return (int)i;
 }
 
-static ssize_t by_kernel(struct conn *c, int out, int in, off_t *offset, size_t n)
+static ssize_t by_kernel(struct conn *c, int to, int from, off_t *offset, size_t n)
 {
-	struct sleep_since all = sleep_now();
-	ssize_t r = UNKICKED(real.sendfile(out, in, offset, n)), more;
-	if (c)
-		sent(c, r);
-	if (r <= 0 || (size_t)r >= n || !sleep_kicked(all))
-		return r;
+	struct sleep_since since;
+	uint64_t until = 0;
+	size_t did = 0;
 	int saved = errno;
-	if ((more = sendfile(out, in, offset, n - (size_t)r)) > 0) // it has been cut short, as in rest()
-		r += more;
-	errno = saved;
-	return r;
+	ssize_t r;
+	do {
+		since = sleep_now();
+		r = UNKICKED(to, POLLOUT, real.sendfile(to, from, offset, n - did));
+		did += r > 0 ? (size_t)r : 0;
+	} while (r > 0 && did < n && sleep_kicked(since) && goes_on(&until, to, POLLOUT, 0));
+	if (did > 0) {
+		r = (ssize_t)did;
+		errno = saved;
+	}
+	return c ? sent(c, r) : r;
 }
 
 EXPORT ssize_t sendfile(int out, int in, off_t *offset, size_t n)

@@ -223,31 +223,37 @@ static void *of_threads(const char *name)
 	void *threads = dlopen("libpthread.so.0", RTLD_NOW | RTLD_NOLOAD);
 	return threads ? dlsym(threads, name) : NULL;
 }
-#define NEXT(name) (real.name ? real.name : (__typeof__(real.name))of_threads(#name))
+#define NEXT(name) (real.name ? real.name : (real.name = (__typeof__(real.name))of_threads(#name)))
 #endif
+
+static int missing(void)
+{
+	errno = ENOSYS;
+	return -1;
+}
 
 EXPORT int sem_timedwait(sem_t *s, const struct timespec *until)
 {
 	HOOK();
 	__typeof__(real.sem_timedwait) next = NEXT(sem_timedwait);
-	return (int)UNKICKED(next(s, until));
+	return next ? (int)UNKICKED(-1, 0, next(s, until)) : missing();
 }
 
 EXPORT int sem_clockwait(sem_t *s, clockid_t clock, const struct timespec *until)
 {
 	HOOK();
 	__typeof__(real.sem_clockwait) next = NEXT(sem_clockwait);
-	return (int)UNKICKED(next(s, clock, until));
+	return next ? (int)UNKICKED(-1, 0, next(s, clock, until)) : missing();
 }
 
 EXPORT int msgsnd(int queue, const void *message, size_t n, int flags)
 {
 	HOOK();
-	return (int)UNKICKED(real.msgsnd(queue, message, n, flags));
+	return (int)UNKICKED(-1, 0, real.msgsnd(queue, message, n, flags));
 }
 
 EXPORT ssize_t msgrcv(int queue, void *message, size_t n, long type, int flags)
 {
 	HOOK();
-	return UNKICKED(real.msgrcv(queue, message, n, type, flags));
+	return UNKICKED(-1, 0, real.msgrcv(queue, message, n, type, flags));
 }

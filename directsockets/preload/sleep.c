@@ -200,6 +200,29 @@ int sleep_on(struct sleep *s, struct conn *c, int fd, uint32_t want)
 	return result;
 }
 
+int sleep_ready(uint64_t *until, int fd, short events)
+{
+	const time_t century = 3000000000; // so that nanoseconds do not overflow
+	struct timeval t = {0, 0};
+	socklen_t n = sizeof t;
+	uint64_t now = clock_ns();
+	if (fd < 0)
+		return events | 1;
+	if (*until == 0) {
+		real.getsockopt(fd, SOL_SOCKET, events & POLLIN ? SO_RCVTIMEO : SO_SNDTIMEO, &t, &n);
+		if (t.tv_sec > century)
+			t.tv_sec = century;
+		*until = t.tv_sec || t.tv_usec ? now + (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_usec * 1000u : UINT64_MAX;
+	}
+	uint64_t left = *until > now ? *until - now : 0;
+	struct timespec rest = {(time_t)(left / 1000000000u), (long)(left % 1000000000u)};
+	struct pollfd p = {fd, events, 0};
+	int r = ppoll(&p, 1, *until == UINT64_MAX ? NULL : &rest, NULL); // ours: it may have a lane by now
+	if (r == 0)
+		errno = EAGAIN;
+	return r > 0 ? p.revents : 0;
+}
+
 bool sleep_goes_on(struct sleep_again *a, const sigset_t **mask)
 {
 	sigset_t all;

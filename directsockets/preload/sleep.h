@@ -59,13 +59,18 @@ static inline bool sleep_disturbed(struct sleep_since *s)
 	return true;
 }
 
-// UNKICKED is what a call gives that a kick does not end: the kernel does not restart what has a timeout
-// (SO_RCVTIMEO), which begins anew, too.
-#define UNKICKED(call) \
+// sleep_ready waits until a call that a kick alone has ended can go on, for POLLIN or POLLOUT: what poll
+// tells. 0: no, errno says why: EAGAIN after the time that its socket gives it (SO_RCVTIMEO, SO_SNDTIMEO).
+// until is 0 at first; fd is -1 where there is nothing to wait for.
+int sleep_ready(uint64_t *until, int fd, short events);
+
+// UNKICKED is what a call gives that a kick does not end: the kernel does not restart what has a timeout.
+#define UNKICKED(fd, events, call) \
 	({ \
 		struct sleep_since since_ = sleep_now(); \
+		uint64_t until_ = 0; \
 		ssize_t got_; \
-		while ((got_ = (call)) < 0 && sleep_disturbed(&since_)) \
+		while ((got_ = (call)) < 0 && sleep_disturbed(&since_) && sleep_ready(&until_, fd, events)) \
 			; \
 		got_; \
 	})
