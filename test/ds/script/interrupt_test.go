@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
@@ -69,5 +70,28 @@ func TestWithdrawnWhileBusy(t *testing.T) {
 	}
 	if busy == 0 {
 		t.Skip("process_vm_readv is not permitted here, or Linux is older than 6.5")
+	}
+}
+
+// What a peer's signal interrupts, and what follows, is as if it had not come.
+func TestKicked(t *testing.T) {
+	program := ds.Build(t, "kicked", nil, "kicked.c")
+	run := func(env ...string) (text, log string) {
+		var err strings.Builder
+		cmd := exec.CommandContext(t.Context(), program)
+		cmd.Env, cmd.Stderr = append(os.Environ(), env...), &err
+		out, e := cmd.Output()
+		if e != nil {
+			t.Fatalf("%v: %v\n%s%s", env, e, out, err.String())
+		}
+		return string(out), err.String()
+	}
+	want, _ := run()
+	got, log := run(ds.Preload(ds.Library(t), ds.Fabric(t), "EXN_DS_VERBOSE=1")...)
+	if !strings.Contains(log, "has lane") {
+		t.Fatalf("no lane, so that nothing is interrupted\n%s", log)
+	}
+	if got != want {
+		t.Errorf("TCP gives\n%sthe library\n%s", want, got)
 	}
 }
