@@ -288,7 +288,7 @@ struct channel *channel_open(int ctl, bool inviter, enum reason *why)
 	int fds[1 + LANE_WAITERS] = {-1};
 	struct ucred cred;
 	socklen_t n = sizeof cred;
-	struct message m = {.kind = MESSAGE_HELLO, .version = LANE_VERSION, .features = FEATURE_BUFFER};
+	struct message m = {.kind = MESSAGE_HELLO, .version = LANE_VERSION, .features = FEATURE_BUFFER | FEATURE_DATE};
 	*why = REASON_MEMORY;
 	if (!ch) {
 		files_close(ctl);
@@ -419,6 +419,7 @@ static void hello(struct channel *ch, const struct message *m, int *fds, int n)
 	}
 	memcpy(ch->name, m->name, sizeof ch->name);
 	ch->features = m->features;
+	ch->pool.dated = m->features & FEATURE_DATE;
 	enum reason why = map_peer(ch, fds[0], m);
 	hold(ch);
 	if (why != REASON_NONE)

@@ -19,6 +19,7 @@ enum message_kind {
 // What HELLO says of its sender.
 enum message_feature {
 	FEATURE_BUFFER = 1, // it takes adverts of registered buffers
+	FEATURE_DATE = 2,   // it takes slots that say when they were posted
 };
 struct message {
 	uint32_t kind;

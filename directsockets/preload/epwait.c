@@ -32,11 +32,30 @@
 #define AHEAD 6              // a slot takes as long to come as so many looks
 #define AGAIN (-2)           // the set has changed: wait in the other way
 
+// by_age sorts what was found, for the kernel tells events in the order in which they came. Mostly it is sorted already.
+static void by_age(struct found *f, int n)
+{
+	static const int gaps[] = {701, 301, 132, 57, 23, 10, 4, 1};
+	bool sorted = true;
+	for (int i = 1; i < n && sorted; i++)
+		sorted = f[i - 1].key < f[i].key;
+	for (unsigned g = 0; g < sizeof gaps / sizeof *gaps && !sorted; g++) {
+		for (int gap = gaps[g], i = gap; i < n; i++) {
+			uint64_t key = f[i].key;
+			int k = i;
+			for (; k >= gap && f[k - gap].key > key; k -= gap)
+				f[k].key = f[k - gap].key;
+			f[k].key = key;
+		}
+	}
+}
+
 // scan looks at our members: readiness as the program wants it. Lock held.
 static int scan(struct epset *e, struct epoll_event *evs, int max)
 {
 	int n = 0;
 	uint64_t now = 0;
+	struct found *f = e->found;
 	struct conn *before = NULL;
 	marks_gather(e);
 	unsigned count = (unsigned)e->nhot, first = count ? e->start % count : 0;
@@ -49,21 +68,28 @@ static int scan(struct epset *e, struct epoll_event *evs, int max)
 		if (!r)
 			continue;
 		m->quiet = e->waits;
-		evs[n].events = r;
-		evs[n++].data = m->data;
-		if (m->c) {
-			if (r & EPOLLIN)
-				stream_told(m->c, now = now ? now : clock_ticks());
-			if (before) // the program reads in this order
-				atomic_store_explicit(&before->ahead, lane_next(&m->c->rx), memory_order_relaxed);
-			before = e->last = m->c;
-		}
+		now = now ? now : clock_ticks();
+		if (m->c && r & EPOLLIN)
+			stream_told(m->c, now);
+		uint32_t age = m->c ? lane_age(&m->c->rx, lane_date(now)) : 0;
+		f[n] = (struct found){(uint64_t)~age << 32 | (uint32_t)n, m->c, {.events = r, .data = m->data}};
+		n++;
 		if (m->events & EPOLLONESHOT)
 			m->disabled = true;
 		else if (!(m->events & EPOLLET) && !atomic_load_explicit(&e->level, memory_order_relaxed))
 			atomic_store_explicit(&e->level, true, memory_order_relaxed); // seldom: a store for each event would be dear
 		if (n == max)
 			e->start = first + k + 1;
+	}
+	by_age(f, n);
+	for (int i = 0; i < n; i++) {
+		const struct found *is = &f[(uint32_t)f[i].key];
+		evs[i] = is->event;
+		if (!is->c)
+			continue;
+		if (before) // the program reads in this order
+			atomic_store_explicit(&before->ahead, lane_next(&is->c->rx), memory_order_relaxed);
+		before = e->last = is->c;
 	}
 	return n;
 }

@@ -19,7 +19,7 @@ static inline enum lane_look classify(uint64_t status, uint32_t *tag, uint32_t *
 {
 	*tag = status >> 32 & 0x3f;
 	*n = status >> 38 & 0xfff;
-	if (status >> 50 & 0x1fff || status & 0xffffffffu)
+	if (status >> 50 & 0x1fff)
 		return LOOK_HOSTILE;
 	if (*tag == TAG_VELO || *tag == TAG_VELO_LAST)
 		return *n >= 1 && *n <= LANE_PAYLOAD ? LOOK_DATA : LOOK_HOSTILE;

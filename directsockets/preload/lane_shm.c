@@ -133,6 +133,7 @@ void lane_tx_reset(struct lane_tx *t, struct lane_pool *pool, uint32_t lane)
 		.window_size = pool->own->window,
 		.windows_size = windows_size(pool->own),
 		.window = -1,
+		.dated = pool->dated,
 	};
 	pool_fresh(pool, lane);
 	atomic_store_explicit(&lane_ctl(pool->own, lane)->zcopy_withdrawn, 0, memory_order_relaxed);
@@ -234,7 +235,7 @@ static void grow(struct lane_tx *t)
 
 static void publish(struct lane_tx *t, enum lane_tag tag, uint64_t n)
 {
-	uint64_t status = lane_parity(t->slot, t->slots) << 63 | n << 38 | (uint64_t)tag << 32;
+	uint64_t status = lane_parity(t->slot, t->slots) << 63 | n << 38 | (uint64_t)tag << 32 | (t->dated ? lane_date(clock_ticks()) : 0);
 	_Atomic uint64_t *s = (_Atomic uint64_t *)(t->ring + lane_slot(t->slot, t->slots));
 	t->slot++;
 	atomic_store_explicit(s, status, memory_order_release);

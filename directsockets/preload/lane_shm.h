@@ -17,6 +17,7 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
+#include "clock.h"
 #include "pool.h"
 
 enum {
@@ -214,6 +215,7 @@ struct lane_tx {
 	} advert;
 	bool poor;   // no window was left
 	bool broken; // the reader's credit made no sense
+	bool dated;  // the reader wants to know when slots were posted
 };
 
 // The reading end. Guarded by the connection's rx lock.
@@ -330,6 +332,18 @@ enum lane_look lane_look(const struct lane_rx *r);
 HINT static inline bool lane_valid(const struct lane_rx *r, uint64_t slot)
 {
 	return load_acquire(r->ring + lane_slot(slot, r->slots)) >> 63 == lane_parity(slot, r->slots);
+}
+
+// lane_date is a time of clock_ticks as slots have it, never 0. lane_age is how long what is read next has been there,
+// for order only, in the same unit; 0 if nobody said, the most if a part of it has been read.
+static inline uint32_t lane_date(uint64_t ticks) { return (uint32_t)(ticks >> 5) | 1; }
+static inline uint32_t lane_age(const struct lane_rx *r, uint32_t now)
+{
+	if (r->piece_left || r->off || r->advert.left)
+		return UINT32_MAX;
+	uint64_t status = load_acquire(r->ring + lane_slot(r->slot, r->slots));
+	uint32_t date = (uint32_t)status, age = now - date;
+	return date && status >> 63 == lane_parity(r->slot, r->slots) && age < UINT32_MAX / 2 ? age : 0;
 }
 
 // lane_expect has the processor fetch the slot that is read next, and lane_intend the one

@@ -47,6 +47,10 @@ static bool insert(struct epset *e, struct member *m)
 		if (!(grown = realloc(e->hot, sizeof *grown * (size_t)cap)))
 			return false;
 		e->hot = grown;
+		struct found *found = realloc(e->found, sizeof *found * (size_t)cap);
+		if (!found)
+			return false;
+		e->found = found;
 		e->ours_cap = cap;
 	}
 	m->at = e->nours;

@@ -45,6 +45,13 @@ struct member {
 };
 
 // Guarded by lock unless atomic.
+// An event of a member. key sorts: how long ago it became ready, and where it was found.
+struct found {
+	uint64_t key;
+	struct conn *c;
+	struct epoll_event event;
+};
+
 struct epset {
 	struct lock lock;
 	struct epset *next;
@@ -62,6 +69,7 @@ struct epset {
 	int ours_cap;
 	struct member **hot; // of ours, those that are looked at each time
 	int nhot;
+	struct found *found; // room for what a look finds; epwait.c
 	struct marks *marks;
 	unsigned waits, chilling;
 	bool heated; // some have become hot again

@@ -22,6 +22,7 @@ struct pool_window {
 struct lane_pool {
 	const struct lane_memory *own, *peer;
 	uint32_t least;            // bytes of a window that a lane gets at first
+	bool dated;                // who takes the bytes wants to know when they were posted (lane_date)
 	_Atomic uint32_t used;     // windows below this one have been
 	_Atomic uint32_t hand;     // where to look for one next
 	_Atomic uint32_t deep;     // so many of the last ones may have been in runs

@@ -149,7 +149,7 @@ func TestDocument(t *testing.T) {
 	for _, says := range []string{
 		"**Version " + strconv.FormatUint(limits["version"], 10) + ".**",
 		fmt.Sprintf("%d HELLO, %d ATTACH, %d ATTACH_OK, %d ATTACH_NO", kinds["HELLO"], kinds["ATTACH"], kinds["ATTACH_OK"], kinds["ATTACH_NO"]),
-		fmt.Sprintf("bits of what the sender does: %d BUFFER", features["BUFFER"]),
+		fmt.Sprintf("bits of what the sender does: %d BUFFER, it takes such slots; %d DATE", features["BUFFER"], features["DATE"]),
 		"numbered from 0 (`enum reason`): " + strings.Join(reasons, ", ") + ".",
 		"States: " + strings.Join(states, ", ") + ".",
 	} {

@@ -50,7 +50,7 @@ func (r ring) at(k uint64) slot {
 	s := slot{kind: hostile, tag: status >> 32 & 0x3f}
 	length := status >> 38 & 0xfff
 	legal, known := r.lengths[s.tag]
-	if status>>50&0x1fff != 0 || status<<32 != 0 || !known || length < legal[0] || length > legal[1] {
+	if status>>50&0x1fff != 0 || !known || length < legal[0] || length > legal[1] {
 		return s
 	}
 	if s.tag == r.tags["VELO"] || s.tag == r.tags["VELO_LAST"] {

@@ -2,6 +2,7 @@ package script_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -47,6 +48,29 @@ func TestOthersTakeNoWakeUps(t *testing.T) {
 			cmd.Env = append(os.Environ(), env...)
 			if text, err := cmd.CombinedOutput(); err != nil {
 				t.Errorf("%v (%v)\n%s", err, context.Cause(ctx), text)
+			}
+		})
+	}
+}
+
+// What is ready is told in the order in which it got so.
+func TestInOrder(t *testing.T) {
+	program := ds.Build(t, "inorder", nil, "inorder.c")
+	for name, env := range map[string][]string{"plain": nil, "library": ds.Preload(ds.Library(t), ds.Fabric(t), "EXN_DS_VERBOSE=1")} {
+		t.Run(name, func(t *testing.T) {
+			var log strings.Builder
+			cmd := exec.Command(program)
+			cmd.Env, cmd.Stderr = append(os.Environ(), env...), &log
+			text, err := cmd.Output()
+			var wrong, rounds int
+			if _, e := fmt.Sscan(string(text), &wrong, &rounds); err != nil || e != nil {
+				t.Fatalf("%v, %v: %s%s", err, e, text, log.String())
+			}
+			if wrong > rounds/10 {
+				t.Errorf("another order in %d of %d rounds", wrong, rounds)
+			}
+			if env != nil && !strings.Contains(log.String(), "has lane") {
+				t.Error("no lane")
 			}
 		})
 	}

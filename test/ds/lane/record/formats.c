@@ -80,6 +80,7 @@ int layout(void)
 	VALUE("tag", "ABORT", TAG_ABORT);
 	VALUE("tag", "BUFFER", TAG_BUFFER);
 	VALUE("feature", "BUFFER", FEATURE_BUFFER);
+	VALUE("feature", "DATE", FEATURE_DATE);
 	VALUE("kind", "HELLO", MESSAGE_HELLO);
 	VALUE("kind", "ATTACH", MESSAGE_ATTACH);
 	VALUE("kind", "ATTACH_OK", MESSAGE_ATTACH_OK);
@@ -254,8 +255,8 @@ int slots(void)
 	forged("tag 10", 0, status(1, 16, 10), 0, 0);
 	forged("tag 63", 0, status(1, 16, 63), 0, 0);
 	forged("zeroes, second lap", 16, 0, 0, 0);
-	forged("a reserved bit, 32 bits down", 0, status(1, 5, TAG_VELO) | 1, 0, 0);
-	forged("a reserved bit, 31", 0, status(1, 5, TAG_VELO) | 1u << 31, 0, 0);
+	forged("a date, of whom none was asked", 0, status(1, 5, TAG_VELO) | 1, 0, 0);
+	forged("a date, its highest bit", 0, status(1, 5, TAG_VELO) | 1u << 31, 0, 0);
 	forged("a reserved bit, 50", 0, status(1, 5, TAG_VELO) | 1ull << 50, 0, 0);
 	forged("a reserved bit, 62", 0, status(1, 5, TAG_VELO) | 1ull << 62, 0, 0);
 	forged("VELO of nothing", 0, status(1, 0, TAG_VELO), 0, 0);

@@ -19,7 +19,7 @@
 //	call E CALL = RESULT   the call, and the bytes that it gave
 //
 // Bytes are hexadecimal; 61*40 is 40 times 61. What differs between runs is
-// replaced: ports, inodes, names, the namespace's cookie; the word "cpu" is left out.
+// replaced: ports, inodes, names, the namespace's cookie; the word "cpu" is left out, and so are dates of slots.
 // The clock stands still, so that nothing expires on a slow machine.
 #include "real.h"
 
@@ -230,6 +230,18 @@ static void note_offers(void)
 		closedir(d);
 }
 
+static void print_undated(const struct end *e, uint64_t at, uint64_t end)
+{
+	uint64_t slots = LANE_HEAD + (uint64_t)e->own.lanes * LANE_CTL, behind = slots + (uint64_t)e->own.lanes * e->own.slots * LANE_SLOT;
+	uint8_t *copy = malloc(end - at);
+	memcpy(copy, e->own.base + at, end - at);
+	for (uint64_t slot = slots; slot < behind; slot += LANE_SLOT)
+		if (slot >= at && slot < end)
+			memset(copy + slot - at, 0, 4);
+	print_bytes(copy, end - at);
+	free(copy);
+}
+
 static void note_memory(struct end *e)
 {
 	if (!e->own.base) {
@@ -247,7 +259,7 @@ static void note_memory(struct end *e)
 			continue;
 		memcpy(e->was + at, e->own.base + at, end - at);
 		printf("memory %c %lu ", e->name, at);
-		print_bytes(e->own.base + at, end - at);
+		print_undated(e, at, end);
 		at = end - 8;
 	}
 }

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// inorder: bytes come on several connections of an epoll set while nobody waits for them. It says in how many
+// rounds epoll_wait told them in another order than they came in, of how many; TCP does so in hardly any.
+#define _GNU_SOURCE
+#include "rng.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { CONNS = 24, WARM = 100, ROUNDS = 400 };
+
+static char b[8];
+
+static void check(int ok, const char *what)
+{
+	if (ok)
+		return;
+	perror(what);
+	exit(1);
+}
+
+static void shuffle(struct rng *r, int *order)
+{
+	for (int i = 0; i < CONNS; i++)
+		order[i] = i;
+	for (int i = CONNS - 1; i > 0; i--) {
+		int k = (int)rnd(r, (uint32_t)i + 1), was = order[i];
+		order[i] = order[k];
+		order[k] = was;
+	}
+}
+
+static void serve(int l, int go, int done)
+{
+	int s[CONNS], order[CONNS], wrong = 0, set = epoll_create1(0);
+	struct epoll_event e[CONNS];
+	struct rng r = rng_of(1, 0, 0, 0);
+	for (int i = 0; i < CONNS; i++) {
+		check((s[i] = accept(l, NULL, NULL)) >= 0, "accept");
+		e[0] = (struct epoll_event){i % 3 ? EPOLLIN : EPOLLIN | EPOLLET, {.u32 = (uint32_t)i}};
+		check(epoll_ctl(set, EPOLL_CTL_ADD, s[i], e) == 0, "epoll_ctl");
+	}
+	for (int got = 0; got < CONNS * WARM;)
+		for (int k = epoll_wait(set, e, CONNS, -1); k-- > 0; got++)
+			check(read(s[e[k].data.u32], b, 8) == 1 && write(s[e[k].data.u32], b, 1) == 1, "warm");
+	for (int round = 0; round < ROUNDS; round++) {
+		while (epoll_wait(set, e, CONNS, 0) > 0) // what is stale
+			;
+		check(write(done, b, 1) == 1 && read(go, b, 1) == 1, "go");
+		shuffle(&r, order);
+		bool ordered = true;
+		for (int got = 0; got < CONNS;)
+			for (int i = 0, k = epoll_wait(set, e, CONNS, -1); i < k; i++, got++) {
+				ordered &= (int)e[i].data.u32 == order[got];
+				check(read(s[e[i].data.u32], b, 8) == 1, "read");
+			}
+		wrong += !ordered;
+	}
+	printf("%d %d\n", wrong, ROUNDS);
+}
+
+int main(void)
+{
+	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t n = sizeof a;
+	int l = socket(AF_INET, SOCK_STREAM, 0), go[2], done[2], c[CONNS], order[CONNS];
+	struct rng r = rng_of(1, 0, 0, 0);
+	alarm(60);
+	check(bind(l, (struct sockaddr *)&a, n) == 0 && listen(l, CONNS) == 0 && getsockname(l, (struct sockaddr *)&a, &n) == 0, "listen");
+	check(pipe(go) == 0 && pipe(done) == 0, "pipe");
+	pid_t pid = fork();
+	if (pid == 0) {
+		serve(l, go[0], done[1]);
+		return 0;
+	}
+	for (int i = 0; i < CONNS; i++)
+		check((c[i] = socket(AF_INET, SOCK_STREAM, 0)) >= 0 && connect(c[i], (struct sockaddr *)&a, n) == 0, "connect");
+	for (int i = 0; i < WARM; i++)
+		for (int k = 0; k < CONNS; k++)
+			check(write(c[k], b, 1) == 1 && read(c[k], b, 1) == 1, "warm");
+	for (int round = 0; round < ROUNDS; round++) {
+		check(read(done[0], b, 1) == 1, "done");
+		shuffle(&r, order);
+		for (int i = 0; i < CONNS; i++)
+			check(write(c[order[i]], b, 1) == 1, "write");
+		check(write(go[1], b, 1) == 1, "go");
+	}
+	int status;
+	check(waitpid(pid, &status, 0) == pid && status == 0, "the server");
+	return 0;
+}
