@@ -28,6 +28,7 @@
 
 #define KERNEL_BUSY_NS 50000 // the kernel is asked this often while lanes are busy
 #define KERNEL_SPIN_NS 10000 // and this often while spinning
+#define KERNEL_FRESH_NS 10000000 // so long after it had something, each time: what came by TCP came before, most likely
 #define POOR_NS 1000000      // and this often when the perch cannot tell
 #define AHEAD 6              // a slot takes as long to come as so many looks
 #define AGAIN (-2)           // the set has changed: wait in the other way
@@ -195,8 +196,10 @@ static bool handle(struct epset *e, const struct epoll_event *got, int n, bool d
 		switch (perch_kind(&got[i])) {
 		case PERCH_SET:
 			kernel = true;
+			e->fresh_ns = clock_ns();
 			break;
 		case PERCH_SOCKET:
+			e->fresh_ns = clock_ns();
 			hint(e, NULL, about, got[i].events & ~(uint32_t)(EPOLLOUT | EPOLLWRNORM));
 			break;
 		case PERCH_NEST:
@@ -403,6 +406,16 @@ static int interrupted(void)
 	return -1;
 }
 
+// fresh: the kernel had something a moment ago. What it has now may be older than what a lane has, so it is asked
+// before lanes are told.
+static bool fresh(const struct epset *e, uint64_t now) { return now - e->fresh_ns < KERNEL_FRESH_NS; }
+
+// watch is a look while we spin. AGAIN: something is there, but the kernel is to be asked.
+static int watch(struct epset *e, struct epoll_event *evs, int max, bool fresh)
+{
+	return !fresh ? look(e, evs, max) : epset_peek(e) ? AGAIN : 0;
+}
+
 // spin looks for a while.
 static int spin(struct epset *e, int epfd, struct epoll_event *evs, int max, uint64_t now, uint64_t end)
 {
@@ -413,7 +426,7 @@ static int spin(struct epset *e, int epfd, struct epoll_event *evs, int max, uin
 		return 0;
 	while (n == 0 && now < until) {
 		now = spin_pass(begun, now);
-		n = look(e, evs, max);
+		n = watch(e, evs, max, fresh(e, now));
 		if (n == 0 && sleep_signals != signals)
 			n = interrupted();
 		if (n == 0 && now >= next) {
@@ -422,17 +435,17 @@ static int spin(struct epset *e, int epfd, struct epoll_event *evs, int max, uin
 			next = now + KERNEL_SPIN_NS;
 		}
 	}
-	spin_result(&e->spin, n > 0);
+	spin_result(&e->spin, n > 0 || n == AGAIN);
 	return n;
 }
 
 // meet lets peers run that are on our CPU.
-static int meet(struct epset *e, struct epoll_event *evs, int max)
+static int meet(struct epset *e, struct epoll_event *evs, int max, bool fresh)
 {
 	uint32_t signals = sleep_signals;
 	int n = 0;
 	for (int i = 0; n == 0 && spin_near(i); i++) {
-		n = look(e, evs, max);
+		n = watch(e, evs, max, fresh);
 		if (n == 0 && sleep_signals != signals)
 			n = interrupted();
 	}
@@ -444,7 +457,8 @@ static int wait_ours(struct epset *e, int epfd, struct epoll_event *evs, int max
 	uint64_t end = timeout < 0 ? ~0ull : now + (uint64_t)timeout;
 	// Members of the kernel that are always ready must not keep ours from being told.
 	bool full = atomic_load_explicit(&e->full, memory_order_relaxed);
-	bool near, asked = !full && now - e->kernel_ns > KERNEL_BUSY_NS && (timeout == 0 || epset_peek(e));
+	bool due = now - e->kernel_ns > KERNEL_BUSY_NS || fresh(e, now);
+	bool near, asked = !full && due && (timeout == 0 || epset_peek(e));
 	if (full)
 		atomic_store_explicit(&e->full, false, memory_order_relaxed);
 	int k = 0;
@@ -469,7 +483,7 @@ static int wait_ours(struct epset *e, int epfd, struct epoll_event *evs, int max
 		e->kernel_ns = now;
 		return n != 0 ? n : look(e, evs, max);
 	}
-	n = mask ? 0 : near ? meet(e, evs, max) : spin(e, epfd, evs, max, now, end);
+	n = mask ? 0 : near ? meet(e, evs, max, fresh(e, now)) : spin(e, epfd, evs, max, now, end);
 	if (n != 0)
 		return n;
 	n = snooze(e, epfd, evs, max, now, end, mask);

@@ -335,7 +335,7 @@ HINT static inline bool lane_valid(const struct lane_rx *r, uint64_t slot)
 }
 
 // lane_date is a time of clock_ticks as slots have it, never 0. lane_age is how long what is read next has been there,
-// for order only, in the same unit; 0 if nobody said, the most if a part of it has been read.
+// for order only, in the same unit: 0 if nobody said, the most if it came by TCP or a part has been read.
 static inline uint32_t lane_date(uint64_t ticks) { return (uint32_t)(ticks >> 5) | 1; }
 static inline uint32_t lane_age(const struct lane_rx *r, uint32_t now)
 {
@@ -343,7 +343,9 @@ static inline uint32_t lane_age(const struct lane_rx *r, uint32_t now)
 		return UINT32_MAX;
 	uint64_t status = load_acquire(r->ring + lane_slot(r->slot, r->slots));
 	uint32_t date = (uint32_t)status, age = now - date;
-	return date && status >> 63 == lane_parity(r->slot, r->slots) && age < UINT32_MAX / 2 ? age : 0;
+	if (status >> 63 != lane_parity(r->slot, r->slots))
+		return UINT32_MAX;
+	return date && age < UINT32_MAX / 2 ? age : 0;
 }
 
 // lane_expect has the processor fetch the slot that is read next, and lane_intend the one

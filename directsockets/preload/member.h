@@ -92,6 +92,7 @@ struct epset {
 
 	unsigned start; // where to begin the next scan
 	_Atomic uint64_t kernel_ns; // when the kernel was asked last
+	_Atomic uint64_t fresh_ns;  // when it had something
 	struct spin spin;
 	struct crowd crowd;
 	struct conn *last; // which of ours was reported last
