@@ -337,7 +337,7 @@ HINT static inline bool lane_valid(const struct lane_rx *r, uint64_t slot)
 // lane_date is a time of clock_ticks as slots have it, never 0. lane_age is how long what is read next has been there,
 // for order only, in the same unit: 0 if nobody said, the most if it came by TCP or a part has been read.
 static inline uint32_t lane_date(uint64_t ticks) { return (uint32_t)(ticks >> 5) | 1; }
-static inline uint32_t lane_age(const struct lane_rx *r, uint32_t now)
+HINT static inline uint32_t lane_age(const struct lane_rx *r, uint32_t now)
 {
 	if (r->piece_left || r->off || r->advert.left)
 		return UINT32_MAX;
