@@ -66,7 +66,7 @@ func TestPassed(t *testing.T) {
 		"0a 0>1 1< 1t 0. 1>2 1t 1. 2< 2t":         {3}, // received, found free, and passed on
 		"0a 0>1 0. 1< 1>0 0< 0t 1. 0t":            {2},
 		"0a 0+ 0>1 0. 1< 1t 0. 1t":                {2},
-		"0a 0>1 0. 1< 1f 1t 1F 1t":                {2},
+		"0a 0>1 0. 1< 1f 1t 1F 1T":                {2},
 		"0a 0f 0>1 0. 1< 1t 0F 1t":                nil, // who was killed said nothing
 		"0a 0>1 1< 0k 1t":                         nil,
 		"0a 0>1 1< 1>2 2< 0. 2t 1. 2t":            nil, // passed on before it was found free
