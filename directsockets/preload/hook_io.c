@@ -151,7 +151,25 @@ static ssize_t rest(ssize_t did, ssize_t (*move)(int, void *, size_t, int), int 
 		did_ > 0 && sleep_kicked(all_) ? rest(did_, move, fd, iov, n, flags) : did_; \
 	})
 
-// waits: without MSG_WAITALL less is not short.
+// PARTS is what a call of n bytes or messages gives that goes on behind the `did` first ones where a kick has cut it short.
+#define PARTS(fd, events, flags, n, did, call) \
+	({ \
+		struct sleep_since part_; \
+		uint64_t time_ = 0; \
+		size_t did = 0; \
+		int saved_ = errno; \
+		ssize_t r_; \
+		do { \
+			part_ = sleep_now(); \
+			r_ = UNKICKED(fd, events, call); \
+			did += r_ > 0 ? (size_t)r_ : 0; \
+		} while (r_ > 0 && did < (n) && sleep_kicked(part_) && goes_on(&time_, fd, events, flags)); \
+		if (did > 0) \
+			errno = saved_; \
+		did > 0 ? (ssize_t)did : r_; \
+	})
+
+// WAITS: without MSG_WAITALL less is not short.
 #define WAITS(flags) (((flags) & (MSG_WAITALL | MSG_PEEK | MSG_ERRQUEUE)) == MSG_WAITALL ? (flags) : MSG_DONTWAIT)
 
 EXPORT ssize_t read(int fd, void *buf, size_t n)
@@ -462,28 +480,11 @@ static bool passing_any(const struct mmsghdr *v, unsigned n)
 	return v && i < n;
 }
 
-static int send_all(int fd, struct mmsghdr *v, unsigned n, int flags)
-{
-	struct sleep_since since;
-	uint64_t until = 0;
-	unsigned did = 0;
-	int r, saved = errno;
-	do {
-		since = sleep_now();
-		r = (int)UNKICKED(fd, POLLOUT, real.sendmmsg(fd, v + did, n - did, flags));
-		did += r > 0 ? (unsigned)r : 0;
-	} while (r > 0 && did < n && sleep_kicked(since) && goes_on(&until, fd, POLLOUT, flags));
-	if (did == 0)
-		return r;
-	errno = saved;
-	return (int)did;
-}
-
 EXPORT int sendmmsg(int fd, struct mmsghdr *v, unsigned n, int flags)
 {
 	HOOK();
 	if (!files_conn(fd) && !passing_any(v, n))
-		return send_all(fd, v, n, flags);
+		return (int)PARTS(fd, POLLOUT, flags, n, did, real.sendmmsg(fd, v + did, n - (unsigned)did, flags));
 	unsigned i;
 	int saved = errno;
 	for (i = 0; i < n && i < IOV_MAX; i++) { // as many as the kernel takes at once
@@ -501,20 +502,7 @@ EXPORT int sendmmsg(int fd, struct mmsghdr *v, unsigned n, int flags)
 
 static ssize_t by_kernel(struct conn *c, int to, int from, off_t *offset, size_t n)
 {
-	struct sleep_since since;
-	uint64_t until = 0;
-	size_t did = 0;
-	int saved = errno;
-	ssize_t r;
-	do {
-		since = sleep_now();
-		r = UNKICKED(to, POLLOUT, real.sendfile(to, from, offset, n - did));
-		did += r > 0 ? (size_t)r : 0;
-	} while (r > 0 && did < n && sleep_kicked(since) && goes_on(&until, to, POLLOUT, 0));
-	if (did > 0) {
-		r = (ssize_t)did;
-		errno = saved;
-	}
+	ssize_t r = PARTS(to, POLLOUT, 0, n, did, real.sendfile(to, from, offset, n - did));
 	return c ? sent(c, r) : r;
 }
 

@@ -2,8 +2,8 @@
 //
 // The lock of a connection, in family memory, or of an epoll set, which is a process' own.
 // The former is robust: when its holder dies, the next one gets it and is told. It is never held across a
-// blocking call, and handlers of signals run when this thread has none. The handler of a fault runs at once, and
-// is refused the lock whose holder it has interrupted, and others after a while, instead of waiting for ever.
+// blocking call, and handlers of signals run when this thread has none. Who handles a fault, or has SA_RESETHAND,
+// runs at once, and is refused the lock whose holder it has interrupted, and others after a while.
 //
 // While *sole no other process can have it, and it costs less. That may become
 // false at any time, and becomes true only while nobody can have the lock.

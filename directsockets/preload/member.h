@@ -44,7 +44,6 @@ struct member {
 	unsigned quiet;      // since this wait
 };
 
-// Guarded by lock unless atomic.
 // An event of a member. key sorts: how long ago it became ready, and where it was found.
 struct found {
 	uint64_t key;
@@ -52,6 +51,7 @@ struct found {
 	struct epoll_event event;
 };
 
+// Guarded by lock unless atomic.
 struct epset {
 	struct lock lock;
 	struct epset *next;

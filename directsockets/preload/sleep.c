@@ -205,9 +205,9 @@ int sleep_ready(uint64_t *until, int fd, short events)
 	const time_t century = 3000000000; // so that nanoseconds do not overflow
 	struct timeval t = {0, 0};
 	socklen_t n = sizeof t;
-	uint64_t now = clock_ns();
 	if (fd < 0)
 		return events | 1;
+	uint64_t now = clock_ns();
 	if (*until == 0) {
 		real.getsockopt(fd, SOL_SOCKET, events & POLLIN ? SO_RCVTIMEO : SO_SNDTIMEO, &t, &n);
 		if (t.tv_sec > century)

@@ -53,7 +53,7 @@ const (
 
 // look judges a status word whose parity is that of the lap.
 func (s status) look() Look {
-	const zero = 0x1fff << 50 // a date is of no use to us
+	const zero = 0x1fff<<50 | 0xffffffff // dates come to who asks for them, which we do not
 	if s&zero != 0 {
 		return Hostile
 	}

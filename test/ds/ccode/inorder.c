@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// inorder: bytes come on several connections of an epoll set while nobody waits for them. It says in how many
-// rounds epoll_wait told them in another order than they came in, of how many; TCP does so in hardly any.
+// inorder: bytes come on several connections of an epoll set while nobody waits for them, and then on a new one,
+// which goes by TCP, right before one that may have a lane. It says in how many rounds of the one and of the
+// other epoll_wait told them in another order than they came in, and of how many; TCP does so in hardly any.
 #define _GNU_SOURCE
 #include "rng.h"
 
@@ -37,6 +38,34 @@ static void shuffle(struct rng *r, int *order)
 	}
 }
 
+// beside takes a connection in each round, answers its first byte, and gets two then: from it, and from old.
+static int beside(int set, int l, int old)
+{
+	int wrong = 0;
+	struct epoll_event e = {EPOLLIN, {.u32 = CONNS}};
+	check(epoll_ctl(set, EPOLL_CTL_ADD, l, &e) == 0, "epoll_ctl");
+	for (int round = 0; round < ROUNDS; round++) {
+		int s = -1, got = 0, first = -1;
+		check(write(old, b, 1) == 1, "a round");
+		while (got < 3) {
+			check(epoll_wait(set, &e, 1, -1) == 1, "epoll_wait");
+			if (e.data.u32 == CONNS) {
+				e.data.u32 = CONNS + 1;
+				check((s = accept(l, NULL, NULL)) >= 0 && epoll_ctl(set, EPOLL_CTL_ADD, s, &e) == 0, "accept");
+				continue;
+			}
+			check(read(e.data.u32 > CONNS ? s : old, b, 1) == 1, "read");
+			if (got++ == 0)
+				check(write(s, b, 1) == 1, "write");
+			else if (got == 2)
+				first = (int)e.data.u32;
+		}
+		wrong += first != CONNS + 1;
+		close(s);
+	}
+	return wrong;
+}
+
 static void serve(int l, int go, int done)
 {
 	int s[CONNS], order[CONNS], wrong = 0, set = epoll_create1(0);
@@ -63,7 +92,7 @@ static void serve(int l, int go, int done)
 			}
 		wrong += !ordered;
 	}
-	printf("%d %d\n", wrong, ROUNDS);
+	printf("%d %d %d\n", wrong, beside(set, l, s[0]), ROUNDS);
 }
 
 int main(void)
@@ -91,6 +120,15 @@ int main(void)
 		for (int i = 0; i < CONNS; i++)
 			check(write(c[order[i]], b, 1) == 1, "write");
 		check(write(go[1], b, 1) == 1, "go");
+	}
+	for (int round = 0; round < ROUNDS; round++) {
+		int s = socket(AF_INET, SOCK_STREAM, 0);
+		check(read(c[0], b, 1) == 1 && connect(s, (struct sockaddr *)&a, n) == 0, "another");
+		check(write(s, b, 1) == 1 && read(s, b, 1) == 1, "a first one");
+		check(write(s, b, 1) == 1 && write(c[0], b, 1) == 1, "both");
+		while (read(s, b, 1) > 0)
+			;
+		close(s);
 	}
 	int status;
 	check(waitpid(pid, &status, 0) == pid && status == 0, "the server");
