@@ -10,9 +10,6 @@
 #ifndef REAL_H
 #define REAL_H
 
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 // The library that was built on a new system runs on those from glibc 2.28 on. Since 2.38
 // strtoul and sscanf would be those of C23, which older ones do not have; versions are below.
 #include <features.h>

@@ -40,7 +40,7 @@ func compile(t testing.TB, name string, flags, sources []string) string {
 		t.Skip("no gcc: the programs of this test are in C (install gcc and libc6-dev)")
 	}
 	dir := filepath.Join(root(), "test", "ds", "ccode")
-	args := []string{"-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-pthread", "-I", dir}
+	args := []string{"-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-pthread", "-I", dir}
 	if os.Getenv("CI") != "" { // what other compilers warn of is no failure, as in the Makefile
 		args = append(args, "-Werror")
 	}

@@ -8,7 +8,6 @@
 // each lie must not.
 //
 // Exit status: 0 all is as it should be, 1 not (said on stderr), 77 not permitted.
-#define _GNU_SOURCE
 #include <errno.h>
 #include <linux/inet_diag.h>
 #include <linux/netlink.h>

@@ -9,7 +9,6 @@
 //	alone handlers	sleeps on one while signal handlers sleep on another
 //
 // Built with -DCOUNTER it is what is preloaded behind the library and counts.
-#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <poll.h>

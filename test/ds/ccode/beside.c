@@ -5,7 +5,6 @@
 // stands still and its files are old, as faketime has it, and it looks at some of the program's calls,
 // for which it finds the C library's functions in two ways; as torsocks it does so when it begins, too. Others are
 // made of syscall.
-#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>

@@ -7,7 +7,6 @@
 // or all connections are taken back to TCP now and then.
 //
 // Exit status: 0 all is well, 1 not (said on stderr).
-#define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
 #include <pthread.h>

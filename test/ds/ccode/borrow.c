@@ -5,9 +5,6 @@
 // library look at all sets. Who sleeps must wake for each byte nevertheless.
 //
 // It prints how many bytes came; a library that loses a wake-up stands still.
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <pthread.h>

@@ -3,7 +3,6 @@
 // broken.c is a preloaded library that breaks one promise of TCP, named by
 // DS_BROKEN. The test of scripts must notice each: it shows that the
 // comparison would notice the like in the real library.
-#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <poll.h>

@@ -11,9 +11,6 @@
 // buffers are ordinary memory, for whatever reason.
 //
 // Exit status: 0 all is well, 1 something is wrong (said on stderr).
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>

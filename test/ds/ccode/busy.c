@@ -8,9 +8,6 @@
 // After that nobody looks any more, and both have to get on by themselves.
 //
 // Exit status: 0, 1 with what is wrong on stderr, or 77 if nothing was advertised.
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>

@@ -12,7 +12,6 @@
 // nanoseconds that one of these exchanges took, and waits for the end of its input.
 //
 // Exit status: 0 all is well, 1 not (said on stderr).
-#define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>

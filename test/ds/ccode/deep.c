@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // deep.c is a program that is all in a library, PROGRAM, loaded with RTLD_DEEPBIND and the flags of FLAGS.
-#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
 

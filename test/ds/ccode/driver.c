@@ -14,7 +14,6 @@
 // Two threads wait in a set each, which both have the connection: one wants to read, the
 // other nothing, as Erlang's do when a socket has moved from one to the other. TIMES a byte
 // comes, by TCP, since this end has shut down.
-#define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>

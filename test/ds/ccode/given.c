@@ -3,7 +3,6 @@
 // given accepts from a listener that it had before it called exec, as one that a service manager
 // gives, on which SO_TIMESTAMP was set: what it accepts tells when bytes came, where recvmsg has
 // room for that, also once its bytes go by a lane.
-#define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdio.h>

@@ -25,7 +25,6 @@
 //
 // Exit status: 0 all is well, 1 something is wrong (said on stderr), 3 a hang.
 // It prints how many hostile clients there were and how many had memory to write.
-#define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>

@@ -4,7 +4,6 @@
 // what comes, while both start programs that inherit it: some end at once, some later, some are
 // started by fork and exec, some start others; two threads may do so at once, and a handler of a
 // signal that interrupts a call. At the end everything has to have arrived.
-#define _GNU_SOURCE
 #include "rng.h"
 
 #include <errno.h>

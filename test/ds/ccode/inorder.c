@@ -3,7 +3,6 @@
 // inorder: bytes come on several connections of an epoll set while nobody waits for them, and then on a new one,
 // which goes by TCP, right before one that may have a lane. It says in how many rounds of the one and of the
 // other epoll_wait told them in another order than they came in, and of how many; TCP does so in hardly any.
-#define _GNU_SOURCE
 #include "rng.h"
 
 #include <arpa/inet.h>

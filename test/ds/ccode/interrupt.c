@@ -5,9 +5,6 @@
 // A child answers each byte after 150 ms. The parent sends one, sets a timer of
 // 30 ms, and waits for the answer in each kind of call, with a handler that has
 // SA_RESTART and with one that has not. It prints what the call gave. Two processes, so that the ends can use a lane.
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>

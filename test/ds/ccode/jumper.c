@@ -2,7 +2,6 @@
 //
 // jumper: a timer's handler leaves reads from a connection, and writes to it, by longjmp, however far they
 // have got. The calls that follow give what they would give had nothing been left.
-#define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>

@@ -2,7 +2,6 @@
 //
 // kicked: what calls give that a peer's signal (SIGURG, with a value; LANE.md) interrupts in their middle, and
 // what the next ones do. It is sent by hand. Without the library nobody handles it, and nothing is interrupted.
-#define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
 #include <linux/errqueue.h>

@@ -11,7 +11,6 @@
 // sent it installs a handler, plain is one without SA_SIGINFO, blocked, ignored from the
 // beginning or unheeded later, or it sends itself one and is killed.
 // What sendfile says and sends has to be what pread does at the same time. Exit status: 0, or 1.
-#define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>

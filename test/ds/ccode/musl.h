@@ -1,9 +1,6 @@
 // Included before all else in programs that are built with musl (BuildMusl): what they call that musl
 // lacks is the system call, as in programs that look for it at run time.
 #pragma GCC system_header
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include <errno.h>
 #include <signal.h>
 #include <spawn.h>

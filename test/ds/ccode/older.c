@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // older, preloaded behind the library, makes it one of before HELLO had features.
-#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>
 #include <string.h>

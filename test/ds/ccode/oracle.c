@@ -15,7 +15,6 @@
 //
 // It prints a line for each connection: bytes read and "end" or "reset".
 // Exit status: 0, or 1 with what is wrong on stderr.
-#define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>

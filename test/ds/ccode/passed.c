@@ -23,7 +23,6 @@
 //
 // 0>>1 and 1<< do it by sendmmsg and recvmmsg, 0>!1 and 1<! by syscall(2). After each talk a line says whether
 // its last bytes came by TCP. Each byte is answered by the next value, in order.
-#define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/tcp.h>

@@ -5,9 +5,6 @@
 #ifndef PLAYER_H
 #define PLAYER_H
 
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include <stddef.h>
 #include <stdint.h>
 

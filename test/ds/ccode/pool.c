@@ -17,7 +17,6 @@
 // client has one connection after the other, sends up to three pieces at once and
 // verifies what comes back. With a single client there is nothing on lanes when it gets its
 // own, and the threads wait in the kernel's set.
-#define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/tcp.h>

@@ -6,7 +6,6 @@
 //	remapped DIR
 //
 // It is linked with the library. Each file has one byte only, so what is read is all of one. Exit status: 0, or 1.
-#define _GNU_SOURCE
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>

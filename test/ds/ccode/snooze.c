@@ -1,5 +1,4 @@
 // Says when the library would snooze (crowd.c), in a crowd of its own on one CPU.
-#define _GNU_SOURCE // sched_setaffinity
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>

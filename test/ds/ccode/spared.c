@@ -6,7 +6,6 @@
 // A child sends a byte every now and then. The parent is told by epoll_wait or poll, lets some time
 // pass, as a server does that serves others first, and reads until there is nothing. Then it reads
 // without being told. At last the child is killed, which has to be known at once.
-#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <poll.h>
 

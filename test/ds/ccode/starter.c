@@ -2,7 +2,6 @@
 //
 // starter USR1|FPE: handlers of a thread that reads from a connection all the time start programs and wait
 // for them. That of SIGFPE may interrupt it while it has the connection's lock, for which nobody may wait long.
-#define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>

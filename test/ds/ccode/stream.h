@@ -4,9 +4,6 @@
 #ifndef STREAM_H
 #define STREAM_H
 
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>

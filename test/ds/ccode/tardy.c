@@ -6,7 +6,6 @@
 // when they are about to arm a doorbell, so that the channel ends meanwhile, and with TARDY=looks when
 // they have looked into a set in a set, so that something comes for it; with TARDY=posts before they
 // post what changes a direction, so that the other end does meanwhile.
-#define _GNU_SOURCE
 #include <errno.h>
 #include <string.h>
 #include <time.h>

@@ -7,7 +7,6 @@
 // Each scene says in a line what it saw, on TCP or on lanes, and NOT TOLD of what has not come
 // in PATIENCE ms. JOBS of them are played at once, since they mostly sleep; NAME is a part of
 // the names of those to play.
-#define _GNU_SOURCE
 #include "told.h"
 
 #include <sys/eventfd.h>

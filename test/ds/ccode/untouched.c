@@ -1,6 +1,5 @@
 // Two processes exchange bytes by all ways, with pauses in which both fall asleep. Calls
 // that succeed leave errno as it is, as they do on TCP; some programs look at it after them.
-#define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>

@@ -13,7 +13,6 @@
 // descriptors closed, another user; then _exit, a failing exec, or exec of TRUE. After each the parent
 // must find its handler, a file where the child had a socket, a connection that works, and not one
 // descriptor more.
-#define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>

@@ -1,6 +1,5 @@
 // Says when the library gives the CPU away between two looks (spin.c), and when it stops
 // doing so, since that took long: sched_yield is one of our own.
-#define _GNU_SOURCE
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -536,7 +536,7 @@ func otherVersion(t *testing.T) string {
 		t.Fatalf("no %q in %s", is, from)
 	}
 	out := filepath.Join(dir, "libextds.so")
-	args := append([]string{"-std=gnu11", "-O1", "-pthread", "-shared", "-fPIC", "-fvisibility=hidden", "-Wl,-Bsymbolic-functions", "-o", out}, sources...)
+	args := append([]string{"-std=gnu11", "-D_GNU_SOURCE", "-O1", "-pthread", "-shared", "-fPIC", "-fvisibility=hidden", "-Wl,-Bsymbolic-functions", "-o", out}, sources...)
 	if text, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
