@@ -319,6 +319,7 @@ func (ch *channel) hello(m *message, fds []int) status.Reason {
 	}
 	ch.name, ch.peer, ch.takes = strings.Clone(m.name), peer, m.features&takesBuffers != 0
 	ch.pool = lane.NewPool(ch.own, peer, env.windowLeast, ch.affordWindow)
+	ch.pool.Dated = m.features&takesDates != 0
 	ch.mu.Lock()
 	ch.marks, ch.engaged = lane.NewMarks(peer, ourWaiter), make([]*Conn, ch.usable())
 	ch.mu.Unlock()

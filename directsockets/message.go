@@ -33,8 +33,12 @@ type message struct {
 
 const nameSize = 64 // with the 0 that ends it
 
-// takesBuffers is the feature of who knows the slot Buffer.
-const takesBuffers = 1
+// Features: takesBuffers is of who knows the slot Buffer, takesDates of who wants to know
+// when slots were posted. Here nobody waits for several lanes at once, so we do not.
+const (
+	takesBuffers = 1
+	takesDates   = 2
+)
 
 func (m *message) encode() []byte {
 	b := make([]byte, messageSize)

@@ -17,6 +17,8 @@ import "sync"
 // Windows are touched up to their extent, which doubles when a writer finds little
 // room. What is touched stays: the seal forbids to punch holes.
 type Pool struct {
+	Dated bool // the reader wants to know when slots were posted
+
 	own, peer *Memory
 	least     uint32
 	afford    func(bytes uint64, growth bool) bool

@@ -30,13 +30,16 @@ const (
 // words is the length of all payloads that are not stream bytes.
 const words = 16
 
-// A status word is valid[63] 0[62:50] len[49:38] tag[37:32] 0[31:0]. Valid is
+// A status word is valid[63] 0[62:50] len[49:38] tag[37:32] date[31:0]. Valid is
 // the parity of the lap: 1 on the first pass over a zeroed ring.
 type status uint64
 
 func makeStatus(parity uint64, n int, t Tag) status {
 	return status(parity<<63 | uint64(n)<<38 | uint64(t)<<32)
 }
+
+// date is a time of ticks as slots have it, never 0.
+func date(t uint64) status { return status(uint32(t>>5) | 1) }
 
 func (s status) len() int { return int(s >> 38 & 0xfff) }
 func (s status) tag() Tag { return Tag(s >> 32 & 0x3f) }
@@ -53,7 +56,7 @@ const (
 
 // look judges a status word whose parity is that of the lap.
 func (s status) look() Look {
-	const zero = 0x1fff<<50 | 0xffffffff // dates come to who asks for them, which we do not
+	const zero = 0x1fff<<50 | 0xffffffff // dates come only to who asks for them, as we do not
 	if s&zero != 0 {
 		return Hostile
 	}

@@ -143,6 +143,9 @@ func (w *Writer) grow() {
 // of payload and window, and fence (1) before the caller asks who sleeps.
 func (w *Writer) publish(t Tag, n int) {
 	s := makeStatus(parity(w.slot, w.slots), n, t)
+	if w.pool.Dated {
+		s |= date(ticks())
+	}
 	word := statusWord(w.ring, w.slot)
 	w.slot++
 	word.Store(uint64(s))

@@ -3,12 +3,16 @@
 // inorder: bytes come on several connections of an epoll set while nobody waits for them, and then on a new one,
 // which goes by TCP, right before one that may have a lane. It says in how many rounds of the one and of the
 // other epoll_wait told them in another order than they came in, and of how many; TCP does so in hardly any.
+//
+//	inorder [serve]	with serve, only the end that waits: it says its port, and a byte when a round of the one may
+//			begin, and is told on stdin in which order bytes have been written
 #include "rng.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -17,6 +21,7 @@
 enum { CONNS = 24, WARM = 100, ROUNDS = 400 };
 
 static char b[8];
+static unsigned char order[CONNS];
 
 static void check(int ok, const char *what)
 {
@@ -26,12 +31,13 @@ static void check(int ok, const char *what)
 	exit(1);
 }
 
-static void shuffle(struct rng *r, int *order)
+static void shuffle(struct rng *r)
 {
 	for (int i = 0; i < CONNS; i++)
-		order[i] = i;
+		order[i] = (unsigned char)i;
 	for (int i = CONNS - 1; i > 0; i--) {
-		int k = (int)rnd(r, (uint32_t)i + 1), was = order[i];
+		uint32_t k = rnd(r, (uint32_t)i + 1);
+		unsigned char was = order[i];
 		order[i] = order[k];
 		order[k] = was;
 	}
@@ -65,11 +71,10 @@ static int beside(int set, int l, int old)
 	return wrong;
 }
 
-static void serve(int l, int go, int done)
+static void serve(int l, int go, int done, bool alone)
 {
-	int s[CONNS], order[CONNS], wrong = 0, set = epoll_create1(0);
+	int s[CONNS], wrong = 0, set = epoll_create1(0);
 	struct epoll_event e[CONNS];
-	struct rng r = rng_of(1, 0, 0, 0);
 	for (int i = 0; i < CONNS; i++) {
 		check((s[i] = accept(l, NULL, NULL)) >= 0, "accept");
 		e[0] = (struct epoll_event){i % 3 ? EPOLLIN : EPOLLIN | EPOLLET, {.u32 = (uint32_t)i}};
@@ -81,8 +86,7 @@ static void serve(int l, int go, int done)
 	for (int round = 0; round < ROUNDS; round++) {
 		while (epoll_wait(set, e, CONNS, 0) > 0) // what is stale
 			;
-		check(write(done, b, 1) == 1 && read(go, b, 1) == 1, "go");
-		shuffle(&r, order);
+		check(write(done, b, 1) == 1 && read(go, order, sizeof order) == sizeof order, "go");
 		bool ordered = true;
 		for (int got = 0; got < CONNS;)
 			for (int i = 0, k = epoll_wait(set, e, CONNS, -1); i < k; i++, got++) {
@@ -91,21 +95,27 @@ static void serve(int l, int go, int done)
 			}
 		wrong += !ordered;
 	}
-	printf("%d %d %d\n", wrong, beside(set, l, s[0]), ROUNDS);
+	printf("%d %d %d\n", wrong, alone ? 0 : beside(set, l, s[0]), ROUNDS);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	socklen_t n = sizeof a;
-	int l = socket(AF_INET, SOCK_STREAM, 0), go[2], done[2], c[CONNS], order[CONNS];
+	int l = socket(AF_INET, SOCK_STREAM, 0), go[2], done[2], c[CONNS];
 	struct rng r = rng_of(1, 0, 0, 0);
 	alarm(60);
 	check(bind(l, (struct sockaddr *)&a, n) == 0 && listen(l, CONNS) == 0 && getsockname(l, (struct sockaddr *)&a, &n) == 0, "listen");
+	if (argc > 1 && strcmp(argv[1], "serve") == 0) {
+		printf("%d\n", ntohs(a.sin_port));
+		fflush(stdout);
+		serve(l, STDIN_FILENO, STDOUT_FILENO, true);
+		return 0;
+	}
 	check(pipe(go) == 0 && pipe(done) == 0, "pipe");
 	pid_t pid = fork();
 	if (pid == 0) {
-		serve(l, go[0], done[1]);
+		serve(l, go[0], done[1], false);
 		return 0;
 	}
 	for (int i = 0; i < CONNS; i++)
@@ -115,10 +125,10 @@ int main(void)
 			check(write(c[k], b, 1) == 1 && read(c[k], b, 1) == 1, "warm");
 	for (int round = 0; round < ROUNDS; round++) {
 		check(read(done[0], b, 1) == 1, "done");
-		shuffle(&r, order);
+		shuffle(&r);
 		for (int i = 0; i < CONNS; i++)
 			check(write(c[order[i]], b, 1) == 1, "write");
-		check(write(go[1], b, 1) == 1, "go");
+		check(write(go[1], order, sizeof order) == sizeof order, "go");
 	}
 	for (int round = 0; round < ROUNDS; round++) {
 		int s = socket(AF_INET, SOCK_STREAM, 0);

@@ -1,0 +1,12 @@
+//go:build !amd64 && !386
+
+package lane
+
+import _ "unsafe" // for go:linkname
+
+// ticks is the clock of dates, which all processes of the host read alike: here
+// CLOCK_MONOTONIC in nanoseconds.
+func ticks() uint64 { return uint64(nanotime()) }
+
+//go:linkname nanotime runtime.nanotime
+func nanotime() int64
