@@ -1,17 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sleeps of a call that may never return.
+// Calls that may never return.
 #ifndef NAP_H
 #define NAP_H
 
 #include <poll.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <sys/epoll.h>
 #include <time.h>
 
-// nap_poll is ppoll for a call that holds something. by is -1 when the call has been
-// given up, +1 when that was a mistake and it goes on after all.
+// A call that holds something, which it may never come to give back. by is -1 when the call has been given up, +1
+// when that was a mistake and it goes on after all.
+struct nap {
+	struct nap *outer;
+	void (*hold)(void *call, int by);
+	void *call;
+	bool left; // given up
+};
+extern __thread struct nap *nap_innermost __attribute__((tls_model("initial-exec")));
+
+// nap_begin: from here to nap_end handlers may leave the call.
+static inline void nap_begin(struct nap *nap, void (*hold)(void *call, int by), void *call)
+{
+	*nap = (struct nap){nap_innermost, hold, call, false};
+	atomic_signal_fence(memory_order_seq_cst);
+	nap_innermost = nap;
+}
+void nap_resume(struct nap *nap);
+static inline void nap_end(struct nap *nap)
+{
+	if (__builtin_expect(nap->left, 0))
+		nap_resume(nap);
+	nap_innermost = nap->outer;
+	atomic_signal_fence(memory_order_seq_cst);
+}
+
+// nap_poll is ppoll for a call that holds something, from nap_begin to nap_end.
 int nap_poll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, const sigset_t *mask,
 	     void (*hold)(void *call, int by), void *call);
 
@@ -22,7 +48,7 @@ int nap_epoll(int epfd, struct epoll_event *got, const struct timespec *timeout,
 	      void (*hold)(void *call, int by), void *call);
 bool nap_timed(void);
 
-// nap_give_up gives up the calls of this thread that sleep.
+// nap_give_up gives up the calls of this thread.
 void nap_give_up(void);
 
 #endif

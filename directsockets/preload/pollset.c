@@ -57,7 +57,6 @@ struct pollset {
 	struct entry *entry;
 	nfds_t n;
 	bool others; // some are for the kernel
-	bool asleep; // armed
 	struct perch *perch;
 	bool poor; // nobody can ring us for some: sleep for 1 ms at most
 };
@@ -217,8 +216,9 @@ static void disarm(struct pollset *p)
 }
 
 // keep holds what is polled once more, or no longer.
-static void keep(struct pollset *p, int by)
+static void keep(void *call, int by)
 {
+	struct pollset *p = call;
 	for (nfds_t i = 0; i < p->n; i++) {
 		struct entry *e = &p->entry[i];
 		if (e->set)
@@ -230,16 +230,10 @@ static void keep(struct pollset *p, int by)
 
 static void hold(void *call, int by)
 {
-	struct pollset *p = call;
-	if (by > 0) {
-		keep(p, by);
-		if (p->asleep)
-			arm(p);
-	} else {
-		if (p->asleep)
-			disarm(p);
-		keep(p, by);
-	}
+	if (by > 0)
+		arm(call);
+	else
+		disarm(call);
 }
 
 // sooner is the shorter of two times to sleep; a negative one has no end, nor has ~0.
@@ -290,11 +284,9 @@ static int asleep(struct pollset *p, int64_t left, const sigset_t *mask)
 	struct timespec t = {left / 1000000000, left % 1000000000};
 	struct epoll_event got[NAP_EVENTS];
 	bool one = alone(p, left >= 0);
-	p->asleep = true;
 	int r = one ? nap_epoll(p->perch->epfd, got, left < 0 ? NULL : &t, mask, hold, p)
 		    : nap_poll(p->work, p->n + 1, left < 0 ? NULL : &t, mask, hold, p);
 	int saved = errno;
-	p->asleep = false;
 	if (one)
 		perch_take(p->perch, got, r);
 	else if (r > 0 && p->work[p->n].revents)
@@ -464,11 +456,14 @@ static int wait_for(struct pollfd *fds, nfds_t n, uint64_t begun, int64_t timeou
 	}
 	int r;
 	if (engaged) {
+		struct nap nap;
+		nap_begin(&nap, keep, &p);
 		for (nfds_t i = 0; i < n; i++)
 			fds[i].revents = 0;
 		r = run(&p, begun ? begun : clock_ns(), timeout, mask);
+		nap_end(&nap);
 	} else {
-		r = nap_poll(fds, n, timeout < 0 ? NULL : &t, mask, hold, &p);
+		r = nap_poll(fds, n, timeout < 0 ? NULL : &t, mask, keep, &p);
 	}
 	int saved = errno;
 	keep(&p, -1);

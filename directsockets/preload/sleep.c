@@ -101,7 +101,7 @@ static bool spin(const struct sleep *of, struct conn *c, uint32_t want)
 	return found;
 }
 
-// What a call holds while it sleeps.
+// What a call holds while it sleeps, beside the connection.
 struct bed {
 	struct conn *c;
 	_Atomic uint64_t *mask;
@@ -132,14 +132,10 @@ static void get_up(const struct bed *b)
 
 static void hold(void *bed, int by)
 {
-	struct bed *b = bed;
-	if (by > 0) {
-		conn_more(b->c);
-		lie_down(b);
-	} else {
-		get_up(b);
-		conn_put(b->c);
-	}
+	if (by > 0)
+		lie_down(bed);
+	else
+		get_up(bed);
 }
 
 int sleep_on(struct sleep *s, struct conn *c, int fd, uint32_t want)

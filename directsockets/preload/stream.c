@@ -46,6 +46,7 @@
 #include "conn.h"
 #include "doorbell.h"
 #include "filemap.h"
+#include "nap.h"
 #include "number.h"
 #include "receive.h"
 #include "sleep.h"
@@ -116,17 +117,18 @@ static bool returning(struct conn *c, int fd, bool advert)
 	return told;
 }
 
-// discard is stream_recv with MSG_TRUNC: it goes over the same bytes again and again.
+// discard is receive with MSG_TRUNC: it goes over the same bytes again and again.
+static ssize_t receive(struct conn *c, int fd, const struct iovec *iov, int n, int flags);
 static __attribute__((noinline)) ssize_t discard(struct conn *c, int fd, size_t size, int flags)
 {
 	char scratch[1024];
 	struct iovec waste[64], *end = waste;
 	for (size_t part; size > 0 && end < waste + 64; size -= part)
 		*end++ = (struct iovec){scratch, part = size < sizeof scratch ? size : sizeof scratch};
-	return stream_recv(c, fd, waste, (int)(end - waste), flags & ~MSG_TRUNC);
+	return receive(c, fd, waste, (int)(end - waste), flags & ~MSG_TRUNC);
 }
 
-ssize_t stream_recv(struct conn *c, int fd, const struct iovec *iov, int n, int flags)
+static ssize_t receive(struct conn *c, int fd, const struct iovec *iov, int n, int flags)
 {
 	struct cursor cur = cursor_make(iov, n);
 	if (flags & (MSG_OOB | MSG_ERRQUEUE))
@@ -294,7 +296,7 @@ static __attribute__((noinline)) int sleep_advertised(struct sleep *s, struct co
 	return e;
 }
 
-ssize_t stream_send(struct conn *c, int fd, const struct iovec *iov, int n, int flags)
+static ssize_t transmit(struct conn *c, int fd, const struct iovec *iov, int n, int flags)
 {
 	struct cursor cur = cursor_make(iov, n);
 	bool block = !c->nonblock && !(flags & MSG_DONTWAIT);
@@ -359,7 +361,7 @@ ssize_t stream_send(struct conn *c, int fd, const struct iovec *iov, int n, int 
 	}
 }
 
-ssize_t stream_sendfile(struct conn *c, int fd, int in, off_t *offset, size_t count)
+static ssize_t transmit_file(struct conn *c, int fd, int in, off_t *offset, size_t count)
 {
 	off_t at = offset ? *offset : lseek(in, 0, SEEK_CUR);
 	bool block = !c->nonblock;
@@ -419,6 +421,33 @@ ssize_t stream_sendfile(struct conn *c, int fd, int in, off_t *offset, size_t co
 	else if (done > 0)
 		lseek(in, at, SEEK_SET);
 	return e ? failed(c, done, e, 0) : (ssize_t)done;
+}
+
+// hold is for calls that handlers of signals may leave: they use the connection.
+static void hold(void *c, int by) { by > 0 ? conn_more(c) : conn_put(c); }
+
+#define MAY_BE_LEFT(c, call) \
+	({ \
+		struct nap nap_; \
+		nap_begin(&nap_, hold, c); \
+		ssize_t r_ = (call); \
+		nap_end(&nap_); \
+		r_; \
+	})
+
+ssize_t stream_recv(struct conn *c, int fd, const struct iovec *iov, int n, int flags)
+{
+	return MAY_BE_LEFT(c, receive(c, fd, iov, n, flags));
+}
+
+ssize_t stream_send(struct conn *c, int fd, const struct iovec *iov, int n, int flags)
+{
+	return MAY_BE_LEFT(c, transmit(c, fd, iov, n, flags));
+}
+
+ssize_t stream_sendfile(struct conn *c, int fd, int in, off_t *offset, size_t count)
+{
+	return MAY_BE_LEFT(c, transmit_file(c, fd, in, offset, count));
 }
 
 HINT bool stream_room(struct conn *c)
