@@ -61,17 +61,19 @@
 #include "process.h"
 
 static struct epset *_Atomic sets; // never shorter
-static pthread_mutex_t sets_lock;
+static struct lock sets_lock;
 
-static bool prepared;
+static bool forking, prepared; // with sets_lock; and with all sets
 
 // Before fork, no set is in the middle of a change. Who sleeps on a set in a set
 // takes locks in another order than that of the list: so never wait for one.
 static void prepare(void)
 {
 	enum { TRIES = 10000 };
-	if (pthread_mutex_lock(&sets_lock) != 0)
+	unsigned n = 2; // with that of the perches
+	if (lock_take(&sets_lock, &lock_own) == LOCK_REFUSED)
 		return; // forking from a signal handler inside a call: hope for the best
+	forking = true;
 	for (int tries = 0; tries < TRIES && !prepared; tries++) {
 		struct epset *e = sets;
 		while (e && epset_trylock(e))
@@ -82,16 +84,22 @@ static void prepare(void)
 		if (e)
 			sched_yield();
 	}
+	for (struct epset *e = prepared ? sets : NULL; e; e = e->next)
+		n++;
 	perch_fork();
+	lock_forks(n);
 }
 
 static void done(void)
 {
+	if (!forking)
+		return;
+	lock_forks(0);
 	perch_forked();
 	for (struct epset *e = prepared ? sets : NULL; e; e = e->next)
 		epset_unlock(e);
-	prepared = false;
-	pthread_mutex_unlock(&sets_lock);
+	prepared = forking = false;
+	lock_give(&sets_lock);
 }
 
 static struct epset *make(void)
@@ -111,7 +119,7 @@ static struct epset *make(void)
 
 void epset_new(int fd)
 {
-	if (config.off || fd < 0 || fd >= FILES_MAX || process_borrowed() || pthread_mutex_lock(&sets_lock) != 0)
+	if (config.off || fd < 0 || fd >= FILES_MAX || process_borrowed() || lock_take(&sets_lock, &lock_own) == LOCK_REFUSED)
 		return;
 	struct epset *e;
 	for (e = sets; e; e = e->next)
@@ -131,7 +139,7 @@ void epset_new(int fd)
 		files_set_epset(fd, e);
 		epset_unlock(e);
 	}
-	pthread_mutex_unlock(&sets_lock);
+	lock_give(&sets_lock);
 }
 
 void epset_dup(int from, int to)
@@ -328,16 +336,10 @@ static void forget(struct epset *e)
 	e->nours = e->nhot = e->deleted = 0;
 }
 
-void epset_begin(void)
-{
-	real_mutex(&sets_lock);
-	perch_begin();
-}
-
 void epset_child(void)
 {
-	real_mutex(&sets_lock);
-	prepared = false;
+	sets_lock = (struct lock){0};
+	prepared = forking = false;
 	for (struct epset *e = sets; e; e = e->next) {
 		if (e->refs == 0)
 			forget(e); // another thread was closing it

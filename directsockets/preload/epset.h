@@ -49,7 +49,6 @@ void epset_disengaged(struct conn *c);
 // this process, or -1. True: the kernel goes on reporting it, so it must not be engaged.
 bool epset_closed(struct conn *c, int fd, int copy);
 
-void epset_begin(void);
 void epset_child(void); // after fork
 
 #endif

@@ -37,11 +37,13 @@
 // child waits for a lock without end: patience is how many naps are left to them for this one, less
 // than 0 for all others.
 static __thread unsigned held __attribute__((tls_model("initial-exec")));
+static __thread unsigned forks __attribute__((tls_model("initial-exec"))); // of these, for one
 static __thread int patience __attribute__((tls_model("initial-exec"))) = -1;
 enum { PATIENCE = 1000 };
 static __thread uint64_t deferred __attribute__((tls_model("initial-exec"))); // of each signal a bit
 
 static __thread uint32_t tid __attribute__((tls_model("initial-exec")));
+const _Atomic bool lock_own = true;
 
 // me is this thread. The kernel is asked once for each, and not at all while there is but one.
 static uint32_t me(void)
@@ -92,11 +94,13 @@ static void deliver(void)
 	errno = saved;
 }
 
+void lock_forks(unsigned n) { forks = n; }
+
 void lock_child(void)
 {
 	tid = 0;
-	patience = held > 0 || patience >= 0 ? PATIENCE : -1;
-	held = 0;
+	patience = held > forks || patience >= 0 ? PATIENCE : -1;
+	held = forks = 0;
 	deliver(); // they are the parent's, but blocked here, too
 }
 

@@ -22,12 +22,16 @@ struct lock {
 	_Atomic uint32_t owner; // the thread that has it without m, or tries; 0: none
 	bool by_m;              // who has it has m
 };
+extern const _Atomic bool lock_own; // what `sole` is for a lock that is this process' own
 enum lock_result { LOCK_OK, LOCK_ORPHAN, LOCK_REFUSED };
 void lock_init(struct lock *l);
 enum lock_result lock_take(struct lock *l, const _Atomic bool *sole); // NULL: it is not
 bool lock_try(struct lock *l, const _Atomic bool *sole);              // an orphan counts as taken
 void lock_give(struct lock *l);
-void lock_child(void); // after fork
+
+// lock_forks: so many locks are held for a fork. lock_child is in the child, where nobody has any.
+void lock_forks(unsigned n);
+void lock_child(void);
 
 // lock_defers: a handler is to run later, since this thread has a lock. info: NULL if it does not ask for it.
 bool lock_defers(int signo, const siginfo_t *info, ucontext_t *interrupted);

@@ -104,11 +104,11 @@ struct epset {
 	_Atomic uint64_t kicked_ns; // when kicked was set last; 0: never
 };
 
-// A set is this process' own, but who waits for its lock may have to for longer, and sleeps then.
+// A set is this process' own, but who waits for its lock may have to for longer, and sleeps then. Not with musl:
+// there a thread has all its mutexes in a list, also those that are made anew in the child of a fork.
 static inline const _Atomic bool *epset_sole(void)
 {
-	static const _Atomic bool yes = true;
-	return single_thread() ? &yes : NULL;
+	return single_thread() || real_musl ? &lock_own : NULL;
 }
 
 // False: this thread holds the lock already (a signal handler inside a call).

@@ -44,7 +44,7 @@
 #include "nap.h"
 
 static struct perch *perches;
-static pthread_mutex_t perches_lock;
+static struct lock perches_lock;
 static __thread struct perch *mine __attribute__((tls_model("initial-exec")));
 static pthread_key_t key;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -55,7 +55,7 @@ struct perch *perch_new(void)
 	if (epfd < 0)
 		return NULL;
 	struct perch *p = mmap(NULL, sizeof *p, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (p == MAP_FAILED || pthread_mutex_lock(&perches_lock) != 0) {
+	if (p == MAP_FAILED || lock_take(&perches_lock, &lock_own) == LOCK_REFUSED) {
 		if (p != MAP_FAILED)
 			munmap(p, sizeof *p);
 		files_close(epfd);
@@ -67,7 +67,7 @@ struct perch *perch_new(void)
 	if (perches)
 		perches->at = &p->next;
 	perches = p;
-	pthread_mutex_unlock(&perches_lock);
+	lock_give(&perches_lock);
 	return p;
 }
 
@@ -80,12 +80,12 @@ static void forget(struct line *l)
 
 void perch_free(struct perch *p)
 {
-	if (!p || pthread_mutex_lock(&perches_lock) != 0)
+	if (!p || lock_take(&perches_lock, &lock_own) == LOCK_REFUSED)
 		return;
 	*p->at = p->next;
 	if (p->next)
 		p->next->at = p->at;
-	pthread_mutex_unlock(&perches_lock);
+	lock_give(&perches_lock);
 	_Atomic uint32_t *stripe = doorbell_touch(p);
 	for (int i = 0; i < p->lines; i++)
 		forget(&p->line[i]);
@@ -253,15 +253,13 @@ void perch_harvest(struct perch *p)
 	errno = saved;
 }
 
-void perch_begin(void) { real_mutex(&perches_lock); }
+void perch_fork(void) { lock_take(&perches_lock, &lock_own); }
 
-void perch_fork(void) { pthread_mutex_lock(&perches_lock); }
-
-void perch_forked(void) { pthread_mutex_unlock(&perches_lock); }
+void perch_forked(void) { lock_give(&perches_lock); }
 
 void perch_child(void)
 {
-	perch_begin();
+	perches_lock = (struct lock){0};
 	doorbell_child();
 	mine = NULL;
 	while (perches) {

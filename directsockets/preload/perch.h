@@ -85,7 +85,6 @@ void perch_harvest(struct perch *p);
 // Around fork. The perches of the parent are of no use to the child.
 void perch_fork(void);
 void perch_forked(void);
-void perch_begin(void);
 void perch_child(void);
 
 #endif

@@ -127,10 +127,7 @@ void process_begin(void)
 	}
 	int saved = errno;
 	config_init();
-	if (real_complete())
-		epset_begin();
-	else
-		config.off = true;
+	config.off |= !real_complete();
 	// Not mmap and madvise: an allocator's own may be made of syscall, too.
 	uint32_t *p = (uint32_t *)real.syscall(SYS_mmap, NULL, (size_t)4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, (off_t)0);
 	if (p == MAP_FAILED || real.syscall(SYS_madvise, p, (size_t)4096, MADV_WIPEONFORK) < 0) {

@@ -67,7 +67,6 @@ enum {
 
 _Atomic int rendezvous_waiting;
 static struct lock busy;
-static const _Atomic bool ours = true; // busy is no other process'
 _Atomic int rendezvous_held;
 
 static void waiting(struct conn *c, enum conn_state to)
@@ -450,7 +449,7 @@ static void progress(void)
 
 void rendezvous_sweep(void)
 {
-	if (!due || !lock_try(&busy, &ours))
+	if (!due || !lock_try(&busy, &lock_own))
 		return;
 	sweep_channels();
 	lock_give(&busy);
@@ -458,7 +457,7 @@ void rendezvous_sweep(void)
 
 void rendezvous_progress(void)
 {
-	if (!lock_try(&busy, &ours))
+	if (!lock_try(&busy, &lock_own))
 		return;
 	int saved = errno;
 	progress();
@@ -468,7 +467,7 @@ void rendezvous_progress(void)
 
 bool rendezvous_possible(void)
 {
-	if (!lock_try(&busy, &ours))
+	if (!lock_try(&busy, &lock_own))
 		return true; // somebody is at it, so it seems to be
 	int saved = errno;
 	bool yes = presence_ready();
@@ -480,7 +479,7 @@ bool rendezvous_possible(void)
 void rendezvous_step(struct conn *c, int fd)
 {
 	if (c->calls < c->due || (c->owner != process_id() && c->state != CONN_COUNTING) ||
-	    !lock_try(&busy, &ours))
+	    !lock_try(&busy, &lock_own))
 		return;
 	int saved = errno;
 	uint64_t now = clock_ns();
@@ -527,7 +526,7 @@ void rendezvous_release(struct conn *c)
 {
 	if (c->owner != process_id())
 		return;
-	for (int i = 0; !lock_try(&busy, &ours); i++) {
+	for (int i = 0; !lock_try(&busy, &lock_own); i++) {
 		if (i == 10000)
 			return; // then it stays on TCP
 		clock_pause();
@@ -557,7 +556,7 @@ void rendezvous_child(void)
 	presence_child();
 	rendezvous_waiting = due = 0;
 	conn_attached = 0;
-	lock_init(&busy);
+	busy = (struct lock){0};
 	rendezvous_held = 0;
 }
 
@@ -565,7 +564,7 @@ static bool seize(unsigned naps)
 {
 	int saved = errno;
 	bool got;
-	for (unsigned i = 0; !(got = lock_try(&busy, &ours)) && i < naps; i++)
+	for (unsigned i = 0; !(got = lock_try(&busy, &lock_own)) && i < naps; i++)
 		clock_nap();
 	errno = saved;
 	return got;

@@ -366,7 +366,7 @@ static void *holder(void *unused)
 	b->held = 1;
 	b->begun = true;
 	wait_for(&b->ends);
-	nanosleep(&(struct timespec){0, 20000000}, NULL);
+	nanosleep(&(struct timespec){0, 500000000}, NULL);
 	b->held = 0;
 	lock_give(&b->lock);
 	return NULL;
@@ -398,9 +398,14 @@ static void hold(void)
 
 static void waits(void)
 {
+	struct lock other = {0}; // as those of sets are, it is held for the fork, which is no reason not to wait
 	make();
 	hold();
+	CHECK(lock_take(&other, &lock_own) == LOCK_OK);
+	lock_forks(1);
 	ended_well(child_does(follows, 0));
+	lock_forks(0);
+	lock_give(&other);
 
 	// The parent is killed: the child, whose parent we are not, gets it as an orphan. Its
 	// end of the pipe says that it is there no more, a byte that all was well.

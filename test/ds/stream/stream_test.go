@@ -325,9 +325,13 @@ func TestMusl(t *testing.T) {
 		}
 	})
 	forSeeds(t, 8, func(t *testing.T, seed uint64) {
-		for _, mode := range [][]string{nil, {"hand"}, {"kill", side(seed)}} {
-			often := fmt.Sprintf("EXN_DS_TEST_SWITCH=%d", []int{0, 5, 20}[seed%3])
-			text := string(run(t, program, ds.Preload(library, ds.Fabric(t), append(settings(seed), often)...), seed, mode...))
+		often := fmt.Sprintf("EXN_DS_TEST_SWITCH=%d", []int{0, 5, 20}[seed%3])
+		for _, mode := range [][]string{{"hand"}, nil, {"kill", side(seed)}} {
+			env := settings(seed)
+			if mode == nil || mode[0] != "hand" { // see run
+				env = append(env, often)
+			}
+			text := string(run(t, program, ds.Preload(library, ds.Fabric(t), env...), seed, mode...))
 			if _, counts, ok := strings.Cut(text, "; lane "); ok {
 				var n uint64
 				if _, err := fmt.Sscan(counts, &n); err != nil {
@@ -342,6 +346,15 @@ func TestMusl(t *testing.T) {
 // Of a call that was left by longjmp nothing is done when its thread ends.
 func TestLeaver(t *testing.T) {
 	for name, program := range map[string]string{"glibc": ds.Build(t, "leaver", nil, "leaver.c"), "musl": ds.BuildMusl(t, "leaver", nil, "leaver.c")} {
+		if lanes, text, err := preloaded(t, []string{program}); err != nil || lanes != 2 {
+			t.Errorf("%s: %v, %d lanes\n%s", name, err, lanes, text)
+		}
+	}
+}
+
+// Locks that are held while a process forks are as good as new in its child.
+func TestListed(t *testing.T) {
+	for name, program := range map[string]string{"glibc": ds.Build(t, "listed", nil, "listed.c"), "musl": ds.BuildMusl(t, "listed", nil, "listed.c")} {
 		if lanes, text, err := preloaded(t, []string{program}); err != nil || lanes != 2 {
 			t.Errorf("%s: %v, %d lanes\n%s", name, err, lanes, text)
 		}
