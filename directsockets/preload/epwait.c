@@ -33,14 +33,23 @@
 #define AHEAD 6              // a slot takes as long to come as so many looks
 #define AGAIN (-2)           // the set has changed: wait in the other way
 
-// by_age sorts what was found, for the kernel tells events in the order in which they came. Mostly it is sorted already.
+// by_age sorts what was found, for the kernel tells events in the order in which they came. Those that were told
+// in an order are looked at in it the next time, and mostly come in it again, or in the opposite one: who answers
+// the last first has them so.
 static void by_age(struct found *f, int n)
 {
 	static const int gaps[] = {701, 301, 132, 57, 23, 10, 4, 1};
-	bool sorted = true;
-	for (int i = 1; i < n && sorted; i++)
-		sorted = f[i - 1].key < f[i].key;
-	for (unsigned g = 0; g < sizeof gaps / sizeof *gaps && !sorted; g++) {
+	int falls = 0;
+	for (int i = 1; i < n; i++)
+		falls += f[i - 1].key > f[i].key;
+	for (int i = 0, k = n - 1; 2 * falls > n && i < k; i++, k--) {
+		uint64_t key = f[i].key;
+		f[i].key = f[k].key;
+		f[k].key = key;
+	}
+	if (falls == 0 || falls == n - 1)
+		return;
+	for (unsigned g = 0; g < sizeof gaps / sizeof *gaps; g++) {
 		for (int gap = gaps[g], i = gap; i < n; i++) {
 			uint64_t key = f[i].key;
 			int k = i;
@@ -61,8 +70,8 @@ static int scan(struct epset *e, struct epoll_event *evs, int max)
 	marks_gather(e);
 	unsigned count = (unsigned)e->nhot, first = count ? e->start % count : 0;
 	for (unsigned k = 0; k < count && n < max; k++) {
-		unsigned at = first + k;
-		struct member *m = e->hot[at < count ? at : at - count], *next = e->hot[at + AHEAD < count ? at + AHEAD : 0];
+		unsigned at = first + k < count ? first + k : first + k - count;
+		struct member *m = e->hot[at], *next = e->hot[at + AHEAD < count ? at + AHEAD : 0];
 		if (next->c)
 			lane_expect(&next->c->rx);
 		uint32_t r = member_due(m, true);
@@ -73,7 +82,7 @@ static int scan(struct epset *e, struct epoll_event *evs, int max)
 		if (m->c && r & EPOLLIN)
 			stream_told(m->c, now);
 		uint32_t age = m->c ? lane_age(&m->c->rx, lane_date(now)) : 0;
-		f[n] = (struct found){(uint64_t)~age << 32 | (uint32_t)n, m->c, {.events = r, .data = m->data}};
+		f[n] = (struct found){(uint64_t)~age << 32 | (uint32_t)n, m, at, {.events = r, .data = m->data}};
 		n++;
 		if (m->events & EPOLLONESHOT)
 			m->disabled = true;
@@ -86,11 +95,14 @@ static int scan(struct epset *e, struct epoll_event *evs, int max)
 	for (int i = 0; i < n; i++) {
 		const struct found *is = &f[(uint32_t)f[i].key];
 		evs[i] = is->event;
-		if (!is->c)
+		e->hot[f[i].at] = is->m;
+		is->m->hot_at = (int)f[i].at;
+		struct conn *c = is->m->c;
+		if (!c)
 			continue;
 		if (before) // the program reads in this order
-			atomic_store_explicit(&before->ahead, lane_next(&is->c->rx), memory_order_relaxed);
-		before = e->last = is->c;
+			atomic_store_explicit(&before->ahead, lane_next(&c->rx), memory_order_relaxed);
+		before = e->last = c;
 	}
 	return n;
 }

@@ -44,10 +44,12 @@ struct member {
 	unsigned quiet;      // since this wait
 };
 
-// An event of a member. key sorts: how long ago it became ready, and where it was found.
+// An event of a member, which was found at this place of hot. key sorts: how long ago it became ready, and its
+// number in what was found.
 struct found {
 	uint64_t key;
-	struct conn *c;
+	struct member *m;
+	unsigned at;
 	struct epoll_event event;
 };
 
