@@ -228,6 +228,8 @@ HINT void stream_heed(struct conn *c, int fd)
 
 bool stream_asks(struct conn *c)
 {
+	if (atomic_load_explicit((_Atomic uint64_t *)&c->peer->closed, memory_order_relaxed) && !c->rx_fin && !c->dead)
+		return true;
 	uint64_t since = clock_ticks() - atomic_load_explicit(&c->asked, memory_order_relaxed);
 	return since > ASK_TICKS && since < -(uint64_t)TOLD_TICKS; // or it lies ahead, no further than that
 }

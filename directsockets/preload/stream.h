@@ -32,7 +32,7 @@ bool stream_glance(struct conn *c, uint32_t want);
 // stream_probe asks the kernel about an end.
 void stream_probe(struct conn *c, int fd);
 
-// stream_asks: it is some time since the kernel was asked about an end.
+// stream_asks: it is some time since the kernel was asked about an end, or the peer has closed.
 bool stream_asks(struct conn *c);
 
 // stream_asked: at clock_ticks the kernel knew of no end that rx_hint does not say.
