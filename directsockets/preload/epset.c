@@ -166,7 +166,7 @@ struct epset *epset_get(int fd)
 }
 
 void epset_more(struct epset *e) { single_inc(&e->users, single_thread()); }
-void epset_put(struct epset *e) { single_dec(&e->users, single_thread()); }
+void epset_put(struct epset *e) { single_drop(&e->users, single_thread()); }
 
 // drop takes a member that is ours out of the perch too.
 static void drop(struct epset *e, struct member *m)

@@ -515,7 +515,7 @@ static int wait_native(struct epset *e, int epfd, struct epoll_event *evs, int m
 		return fetch(e, epfd, evs, max);
 	single_inc(&e->native, single_thread());
 	int n = e->nours > 0 ? AGAIN : take(e, epfd, evs, max, timeout, mask);
-	single_dec(&e->native, single_thread());
+	single_drop(&e->native, single_thread());
 	epset_unkick(e);
 	return n;
 }

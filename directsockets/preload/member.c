@@ -221,7 +221,9 @@ void epset_arm_by(struct epset *e, int n)
 {
 	if (n > 0)
 		epset_flush(e);
-	bool any = (e->sleepers += n) > 0;
+	int sleepers = e->sleepers + n;
+	e->sleepers = sleepers > 0 ? sleepers : 0; // see single_drop
+	bool any = sleepers > 0;
 	e->patience = ~0ull;
 	if (e->perch)
 		arm_lines(e->perch, any);

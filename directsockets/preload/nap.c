@@ -33,8 +33,17 @@ void nap_give_up(void)
 	cancel_left();
 	zcopy_end(); // while what it is of is held
 	for (; all; all = all->outer) {
+		if (!all->left)
+			all->hold(all->call, -1);
 		all->left = true;
-		all->hold(all->call, -1);
+	}
+}
+
+void nap_child(void)
+{
+	for (struct nap *n = nap_innermost; n; n = n->outer) {
+		n->hold(n->call, 0);
+		n->left = true;
 	}
 }
 

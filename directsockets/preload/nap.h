@@ -12,12 +12,13 @@
 #include <time.h>
 
 // A call that holds something, which it may never come to give back. by is -1 when the call has been given up, +1
-// when that was a mistake and it goes on after all.
+// when that was a mistake and it goes on after all, and 0 in the child of a fork by a handler: there perches are gone, and
+// nothing is counted before the call goes on.
 struct nap {
 	struct nap *outer;
 	void (*hold)(void *call, int by);
 	void *call;
-	bool left; // given up
+	bool left; // given up, or nothing is counted
 };
 extern __thread struct nap *nap_innermost __attribute__((tls_model("initial-exec")));
 
@@ -50,5 +51,6 @@ bool nap_timed(void);
 
 // nap_give_up gives up the calls of this thread.
 void nap_give_up(void);
+void nap_child(void); // after fork
 
 #endif

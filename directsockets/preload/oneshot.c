@@ -67,7 +67,7 @@ bool oneshot_enter(struct epset *e)
 	}
 }
 
-void oneshot_leave(struct epset *e) { single_dec(&e->inside, single_thread()); }
+void oneshot_leave(struct epset *e) { single_drop(&e->inside, single_thread()); }
 
 bool oneshot_held(struct epset *e)
 {

@@ -219,7 +219,7 @@ static void disarm(struct pollset *p)
 static void keep(void *call, int by)
 {
 	struct pollset *p = call;
-	for (nfds_t i = 0; i < p->n; i++) {
+	for (nfds_t i = 0; i < p->n && by; i++) {
 		struct entry *e = &p->entry[i];
 		if (e->set)
 			by > 0 ? epset_more(e->set) : epset_put(e->set);
@@ -230,10 +230,16 @@ static void keep(void *call, int by)
 
 static void hold(void *call, int by)
 {
-	if (by > 0)
-		arm(call);
-	else
-		disarm(call);
+	struct pollset *p = call;
+	if (by == 0) {
+		p->perch = NULL;
+		for (nfds_t i = 0; i < p->n; i++)
+			p->entry[i].armed = false;
+	} else if (by > 0) {
+		arm(p);
+	} else {
+		disarm(p);
+	}
 }
 
 // sooner is the shorter of two times to sleep; a negative one has no end, nor has ~0.

@@ -38,6 +38,7 @@
 #include "files.h"
 #include "heirs.h"
 #include "hook.h"
+#include "nap.h"
 #include "rendezvous.h"
 #include "single.h"
 
@@ -111,6 +112,7 @@ static void child(void)
 	epset_child();
 	family_child();
 	channel_spare();
+	nap_child();
 }
 
 void process_begin(void)

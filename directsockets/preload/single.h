@@ -71,4 +71,12 @@ static inline bool single_dec(_Atomic uint32_t *p, bool sole)
 	return atomic_fetch_sub(p, 1) == 1;
 }
 
+// single_drop is that where there may be nothing: in the child of a fork by a handler nothing is counted of the call
+// that goes on.
+static inline void single_drop(_Atomic uint32_t *p, bool sole)
+{
+	if (atomic_load_explicit(p, memory_order_relaxed) > 0)
+		single_dec(p, sole);
+}
+
 #endif

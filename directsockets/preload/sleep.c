@@ -132,10 +132,13 @@ static void get_up(const struct bed *b)
 
 static void hold(void *bed, int by)
 {
-	if (by > 0)
-		lie_down(bed);
+	struct bed *b = bed;
+	if (by == 0)
+		b->line = -1;
+	else if (by > 0)
+		lie_down(b);
 	else
-		get_up(bed);
+		get_up(b);
 }
 
 int sleep_on(struct sleep *s, struct conn *c, int fd, uint32_t want)

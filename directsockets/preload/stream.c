@@ -426,7 +426,7 @@ static ssize_t transmit_file(struct conn *c, int fd, int in, off_t *offset, size
 }
 
 // hold is for calls that handlers of signals may leave: they use the connection.
-static void hold(void *c, int by) { by > 0 ? conn_more(c) : conn_put(c); }
+static void hold(void *c, int by) { by > 0 ? conn_more(c) : by < 0 ? conn_put(c) : (void)0; }
 
 #define MAY_BE_LEFT(c, call) \
 	({ \

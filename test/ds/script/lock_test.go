@@ -32,3 +32,11 @@ func TestHandlersStartPrograms(t *testing.T) {
 func TestJumps(t *testing.T) {
 	bothEnd(t, []string{ds.Build(t, "jumper", []string{"-pthread"}, "jumper.c")})
 }
+
+// A handler that has interrupted a call forks, and the call goes on in both processes.
+func TestHandlersFork(t *testing.T) {
+	program := ds.Build(t, "forker", nil, "forker.c")
+	for _, call := range []string{"read", "poll", "epoll"} {
+		t.Run(call, func(t *testing.T) { bothEnd(t, []string{program, call}) })
+	}
+}
