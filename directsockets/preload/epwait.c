@@ -42,7 +42,7 @@ static void by_age(struct found *f, int n)
 	int falls = 0;
 	for (int i = 1; i < n; i++)
 		falls += f[i - 1].key > f[i].key;
-	for (int i = 0, k = n - 1; 2 * falls > n && i < k; i++, k--) {
+	for (int i = 0, k = n - 1; 2 * falls >= n && i < k; i++, k--) {
 		uint64_t key = f[i].key;
 		f[i].key = f[k].key;
 		f[k].key = key;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The lock of a connection, in family memory, or of an epoll set, which is a process' own.
+// The lock of a connection, in family memory, or of an epoll set and others, which are a process' own.
 // The former is robust: when its holder dies, the next one gets it and is told. It is never held across a
 // blocking call, and handlers of signals run when this thread has none. Who handles a fault, or has SA_RESETHAND,
 // runs at once, and is refused the lock whose holder it has interrupted, and others after a while.

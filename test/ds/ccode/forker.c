@@ -67,8 +67,10 @@ int main(int argc, char **argv)
 		for (int i = 0; i < ROUNDS; i++)
 			check(read(s, b, 1) == 1 && write(s, b, 1) == 1, "a round");
 		check(read(go[0], b, 1) == 1, "go");
-		for (int i = 0; i < 2; i++)
+		for (int i = 0; i < 2; i++) {
+			usleep(100000); // they are asleep
 			check(write(s, b, 1) == 1 && read(s, b, 1) == 1, "one of both");
+		}
 		check(read(s, b, 1) == 0, "the end");
 		return 0;
 	}
