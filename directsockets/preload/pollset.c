@@ -36,7 +36,6 @@
 #include "stream.h"
 #include "transmit.h"
 
-#define KERNEL_BUSY_NS 50000
 #define KERNEL_SPIN_NS 10000
 enum {
 	ON_STACK = 60, // what a frame may have (Makefile), on arm64 too
@@ -61,9 +60,8 @@ struct pollset {
 	bool poor; // nobody can ring us for some: sleep for 1 ms at most
 };
 
-// When the kernel was last asked, by this thread: about engaged ones, about others.
+// When the kernel was last asked by this thread.
 static __thread uint64_t kernel_ns __attribute__((tls_model("initial-exec")));
-static __thread uint64_t asked __attribute__((tls_model("initial-exec")));
 static __thread uint32_t looks __attribute__((tls_model("initial-exec")));
 static __thread struct spin spin __attribute__((tls_model("initial-exec")));
 
@@ -344,20 +342,11 @@ static int run(struct pollset *p, uint64_t begun, int64_t timeout, const sigset_
 		bool ask = timeout == 0 || now - kernel_ns >= KERNEL_SPIN_NS;
 		int n = look(p, ask);
 		if (n > 0) {
-			if (!p->others)
-				return n;
-			if (now - asked > KERNEL_BUSY_NS) {
-				asked = now;
-				int k = others(p);
-				return k > 0 ? count(p) : n;
-			}
-			for (nfds_t i = 0; i < p->n; i++)
-				if (!p->entry[i].engaged && !p->entry[i].set)
-					p->fds[i].revents = 0;
-			return n;
+			// What is told of a lane may be there because of something that the kernel had before.
+			return others(p) > 0 ? count(p) : n;
 		}
 		if (ask) {
-			kernel_ns = asked = now;
+			kernel_ns = now;
 			n = others(p);
 			if (n != 0)
 				return n;
@@ -388,7 +377,7 @@ static int run(struct pollset *p, uint64_t begun, int64_t timeout, const sigset_
 				}
 				if (now >= next) {
 					next = now + KERNEL_SPIN_NS;
-					kernel_ns = asked = now;
+					kernel_ns = now;
 					n = found ? 0 : others(p);
 					if (n != 0)
 						return n;
