@@ -294,12 +294,36 @@ static bool copy(void *to, const uint8_t *from, size_t n)
 	return true;
 }
 
+bool filemap_equal(const struct filemap *m, off_t at, const void *with, size_t n)
+{
+	struct guard g = {.from = (uintptr_t)m->at + (uintptr_t)at, .n = n, .outer = guard};
+	if (sigsetjmp(g.escape, 0)) {
+		guard = g.outer;
+		return false;
+	}
+	guard = &g;
+	atomic_signal_fence(memory_order_seq_cst);
+	bool equal = memcmp(m->at + at, with, n) == 0;
+	atomic_signal_fence(memory_order_seq_cst);
+	guard = g.outer;
+	return equal;
+}
+
+size_t filemap_has(const struct filemap *m, off_t at, dev_t *dev, ino_t *ino)
+{
+	*dev = m->dev;
+	*ino = m->ino;
+	return at >= 0 && (size_t)at < m->n ? m->n - (size_t)at : 0;
+}
+
+bool filemap_copy(const struct filemap *m, off_t at, void *to, size_t n) { return copy(to, m->at + at, n); }
+
 ssize_t filemap_read(struct filemap *m, int fd, void *to, size_t n, off_t at)
 {
-	if (m && at >= 0 && (size_t)at < m->n) {
-		size_t here = n < m->n - (size_t)at ? n : m->n - (size_t)at;
-		if (copy(to, m->at + at, here))
-			return (ssize_t)here;
-	}
+	dev_t dev;
+	ino_t ino;
+	size_t there = m ? filemap_has(m, at, &dev, &ino) : 0, here = n < there ? n : there;
+	if (here > 0 && filemap_copy(m, at, to, here))
+		return (ssize_t)here;
 	return pread(fd, to, n, at);
 }

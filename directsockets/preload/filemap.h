@@ -22,6 +22,12 @@ void filemap_give(struct filemap *m);
 // filemap_read is pread, m the file's map or NULL.
 ssize_t filemap_read(struct filemap *m, int fd, void *to, size_t n, off_t at);
 
+// filemap_has is how many bytes of which file a map has from an offset on. filemap_copy copies n of these, and filemap_equal
+// compares them; false, too, if some are not there any more.
+size_t filemap_has(const struct filemap *m, off_t at, dev_t *dev, ino_t *ino);
+bool filemap_copy(const struct filemap *m, off_t at, void *to, size_t n);
+bool filemap_equal(const struct filemap *m, off_t at, const void *with, size_t n);
+
 // filemap_close is called before a descriptor is closed, filemap_forget before those from first
 // to last are.
 void filemap_forget(unsigned first, unsigned last);

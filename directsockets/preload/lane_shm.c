@@ -300,9 +300,13 @@ size_t lane_reserve(struct lane_tx *t, size_t want, uint8_t **to)
 
 void lane_commit(struct lane_tx *t, size_t n)
 {
+	lane_lend(t, t->windows + (uint64_t)t->window * t->window_size + (t->next - t->base) % t->extent, n);
+}
+
+void lane_lend(struct lane_tx *t, const uint8_t *from, size_t n)
+{
 	if (n > 0) {
-		uint64_t at = (uint64_t)t->window * t->window_size + (t->next - t->base) % t->extent;
-		memcpy(payload(t), (uint64_t[]){at, n}, 16);
+		memcpy(payload(t), (uint64_t[]){(uint64_t)(from - t->windows), n}, 16);
 		t->next += n;
 		atomic_store_explicit(&t->bytes, t->bytes + n, memory_order_relaxed);
 		t->rma_bytes += n;
@@ -438,6 +442,7 @@ static void keep(struct lane_tx *t, bool pinned)
 		if (pool_again(t->pool, t->lane, window) && !pinned)
 			pool_unpin(t->pool, t->lane, window, t->next);
 	}
+	shelf_keep(t->pool, t->lane, pinned ? SHELF_EVER : t->next);
 }
 
 bool lane_withdraw(struct lane_tx *t, uint64_t taken)

@@ -278,6 +278,8 @@ void lane_advert_end(struct lane_tx *t);
 // caller fills and announces with lane_commit, of which n may be 0; 0 when there is none.
 size_t lane_reserve(struct lane_tx *t, size_t n, uint8_t **to);
 void lane_commit(struct lane_tx *t, size_t n);
+// lane_lend announces n bytes that lie elsewhere in our windows instead.
+void lane_lend(struct lane_tx *t, const uint8_t *from, size_t n);
 
 // lane_rich: a window can be had again; poor is over.
 bool lane_rich(struct lane_tx *t);

@@ -91,6 +91,7 @@ void pool_end(struct lane_pool *p)
 		anew(&p->window[w]);
 	for (uint32_t w = runs > p->used ? runs : p->used; p->deep && w < p->own->windows; w++)
 		anew(&p->window[w]);
+	shelf_end(p);
 	p->used = p->hand = p->deep = 0;
 	p->spent = 0;
 }
@@ -212,6 +213,7 @@ void pool_left(struct lane_pool *p, uint32_t lane)
 
 void pool_fresh(struct lane_pool *p, uint32_t lane)
 {
+	shelf_fresh(p, lane);
 	for (uint32_t w = 0; w < p->used; w++) {
 		uint64_t is = atomic_load(&p->window[w].holder);
 		if (holds(is, lane))

@@ -8,6 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "shelf.h"
+
 enum { POOL_MOST = 4096 }; // windows
 
 struct lane_memory;
@@ -28,6 +30,7 @@ struct lane_pool {
 	_Atomic uint32_t deep;     // so many of the last ones may have been in runs
 	_Atomic uint64_t spent;    // bytes that the budget has granted
 	struct pool_window window[POOL_MOST];
+	struct shelf shelf;
 };
 
 void pool_init(struct lane_pool *p, const struct lane_memory *own, const struct lane_memory *peer, uint32_t least);

@@ -24,6 +24,7 @@
 #include "conn.h"
 #include "doorbell.h"
 #include "filemap.h"
+#include "shelf.h"
 
 enum {
 	SECOND = 1000000000,
@@ -313,8 +314,14 @@ ssize_t tx_file(struct conn *c, int fd, struct filemap *m, int in, off_t at, siz
 			starve(c);
 			return -EAGAIN;
 		}
-		ssize_t r = filemap_read(m, in, to, n, at); // straight from the page cache into the window
-		lane_commit(&c->tx, r > 0 ? (size_t)r : 0);
+		const uint8_t *from;
+		ssize_t r = m ? (ssize_t)shelf_lend(&c->tx, m, at, n, &from) : 0;
+		if (r > 0) {
+			lane_lend(&c->tx, from, (size_t)r);
+		} else {
+			r = filemap_read(m, in, to, n, at); // straight from the page cache into the window
+			lane_commit(&c->tx, r > 0 ? (size_t)r : 0);
+		}
 		if (r > 0) {
 			c->tx_since = 0;
 			channel_brought(c->channel);

@@ -264,7 +264,11 @@ func (a *arena) nginx(ctx context.Context, size int) (url string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if _, err := a.write("file", make([]byte, size)); err != nil {
+	content := make([]byte, size)
+	for i := range content {
+		content[i] = byte(i*7 + i>>12*13)
+	}
+	if _, err := a.write("file", content); err != nil {
 		return "", err
 	}
 	_, err = a.serve(ctx, port, "nginx", "-p", a.dir, "-c", file, "-e", "stderr")

@@ -5,6 +5,7 @@ import (
 	"context"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -56,6 +57,30 @@ func TestMapsLetGo(t *testing.T) {
 			if text, err := cmd.CombinedOutput(); err != nil {
 				t.Errorf("%v\n%s", err, text)
 			}
+		})
+	}
+}
+
+// Connections to a peer share the bytes of files that are sent often: each reads what the file had when it was
+// sent, whatever others send, change and read meanwhile, and also by the way back to TCP.
+func TestShelved(t *testing.T) {
+	for name, flags := range sanitizers {
+		t.Run(name, func(t *testing.T) {
+			program := ds.Build(t, "shelved-"+name, append(flags[:len(flags):len(flags)], "-I", ds.Headers()), "shelved.c", ds.Object(t, flags...))
+			forSeeds(t, 3, func(t *testing.T, seed uint64) {
+				// What TCP has of a file changes with it until it is read.
+				changes, back := "1", "EXN_DS_TEST_SWITCH=0"
+				if seed%3 == 0 {
+					changes, back = "0", "EXN_DS_TEST_SWITCH=20"
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				defer cancel()
+				cmd := exec.CommandContext(ctx, program, strconv.FormatUint(seed, 10), changes, t.TempDir())
+				cmd.Env = append(os.Environ(), ds.Preload("", ds.Fabric(t), back, "ASAN_OPTIONS=detect_leaks=0:handle_sigbus=0", "TSAN_OPTIONS=halt_on_error=1:exitcode=66:handle_sigbus=0")...)
+				if text, err := cmd.CombinedOutput(); err != nil {
+					t.Errorf("%v\n%s", err, text)
+				}
+			})
 		})
 	}
 }

@@ -3,7 +3,8 @@
 // stranding a sleeper (engage), how a direction moves to its lane and back, ends or dies (stream), what the threads of one
 // side owe each other (threads), how one that sleeps learns that another wants room (room) or has taken the ring (beside), how one goroutine of a Go
 // program waits for many calls (watcher), how the lock of a connection becomes one between processes (lock), how a fork
-// copies what it has counted (forking), whether a program that has inherited a connection has ended (heirs), and when who reads in small parts wakes who waits for room (due). They are tests; there is nothing to import.
+// copies what it has counted (forking), whether a program that has inherited a connection has ended (heirs), when who reads in small parts wakes
+// who waits for room (due), and how lanes share the bytes of a file (shelf). They are tests; there is nothing to import.
 //
 // Each model is the protocol as it must be written, statement by statement, on memory that reorders as x86 (TSO) or
 // arm64 (Weak) does. The tests show that it holds there, and that it breaks when any of its rules is taken away. The
