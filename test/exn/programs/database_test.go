@@ -53,6 +53,9 @@ echo "host all all 0.0.0.0/0 trust" >> "$1/data/pg_hba.conf"
 exec $as $bin/postgres -D "$1/data" -k "$1" -c listen_addresses=* -c dynamic_shared_memory_type=mmap -c fsync=off
 `
 
+// It listens before it lets anybody in.
+const awaitPostgres = `for i in $(seq 200); do "$(ls -d /usr/lib/postgresql/*/bin | tail -n 1)/pg_isready" -q -h "$1" && exit; sleep 0.1; done; exit 1`
+
 // pgbench with several clients; PostgreSQL checks the sums.
 func TestPostgres(t *testing.T) {
 	long(t, "redis shows many small messages already")
@@ -69,6 +72,7 @@ func TestPostgres(t *testing.T) {
 		all := append([]string{"-h", b.IPv4.String(), "-U", "bench"}, args...)
 		return string(a.Run(a.Program(root, "sh", append([]string{"-c", `exec "$(ls -d /usr/lib/postgresql/*/bin | tail -n 1)/pgbench" "$@"`, "pgbench"}, all...)...)))
 	}
+	a.Run(a.Program(root, "sh", "-c", awaitPostgres, "await", b.IPv4.String()))
 	bench("-i", "-s", "2", "postgres")
 	out := bench("-c", "8", "-j", "2", "-t", "500", "postgres")
 	if !strings.Contains(out, "number of transactions actually processed: 4000/4000") {
