@@ -278,51 +278,41 @@ struct filemap *filemap_take(int fd, size_t n)
 	return NULL;
 }
 
-// copy is memcpy. False: not all is there any more.
-static bool copy(void *to, const uint8_t *from, size_t n)
+// guarded copies n bytes of a map, or compares them. False: they differ, or not all is there any more.
+static bool guarded(const uint8_t *from, size_t n, void *to, const void *with)
 {
 	struct guard g = {.from = (uintptr_t)from, .n = n, .outer = guard};
+	bool done = true;
 	if (sigsetjmp(g.escape, 0)) {
 		guard = g.outer;
 		return false;
 	}
 	guard = &g;
 	atomic_signal_fence(memory_order_seq_cst);
-	memcpy(to, from, n);
+	if (to)
+		memcpy(to, from, n);
+	else
+		done = memcmp(from, with, n) == 0;
 	atomic_signal_fence(memory_order_seq_cst);
 	guard = g.outer;
-	return true;
+	return done;
 }
 
-bool filemap_equal(const struct filemap *m, off_t at, const void *with, size_t n)
-{
-	struct guard g = {.from = (uintptr_t)m->at + (uintptr_t)at, .n = n, .outer = guard};
-	if (sigsetjmp(g.escape, 0)) {
-		guard = g.outer;
-		return false;
-	}
-	guard = &g;
-	atomic_signal_fence(memory_order_seq_cst);
-	bool equal = memcmp(m->at + at, with, n) == 0;
-	atomic_signal_fence(memory_order_seq_cst);
-	guard = g.outer;
-	return equal;
-}
+bool filemap_copy(const struct filemap *m, off_t at, void *to, size_t n) { return guarded(m->at + at, n, to, NULL); }
+bool filemap_equal(const struct filemap *m, off_t at, const void *with, size_t n) { return guarded(m->at + at, n, NULL, with); }
+
+static size_t left(const struct filemap *m, off_t at) { return at >= 0 && (size_t)at < m->n ? m->n - (size_t)at : 0; }
 
 size_t filemap_has(const struct filemap *m, off_t at, dev_t *dev, ino_t *ino)
 {
 	*dev = m->dev;
 	*ino = m->ino;
-	return at >= 0 && (size_t)at < m->n ? m->n - (size_t)at : 0;
+	return left(m, at);
 }
-
-bool filemap_copy(const struct filemap *m, off_t at, void *to, size_t n) { return copy(to, m->at + at, n); }
 
 ssize_t filemap_read(struct filemap *m, int fd, void *to, size_t n, off_t at)
 {
-	dev_t dev;
-	ino_t ino;
-	size_t there = m ? filemap_has(m, at, &dev, &ino) : 0, here = n < there ? n : there;
+	size_t there = m ? left(m, at) : 0, here = n < there ? n : there;
 	if (here > 0 && filemap_copy(m, at, to, here))
 		return (ssize_t)here;
 	return pread(fd, to, n, at);
