@@ -206,6 +206,7 @@ struct conn {
 	_Atomic uint64_t tx_since; // clock_ns when there was none for the first time since the reader took any; 0: there was
 	_Atomic uint64_t tx_until; // by TCP until then, for the reader takes nothing; 0: it does
 	unsigned tx_stuck;         // how often
+	_Atomic uint32_t tx_owes;  // TCP has no room for what goes back to it
 	_Atomic uint64_t marked; // how often the peer had asked for a mark when we made one
 	struct spin tx_spin;
 

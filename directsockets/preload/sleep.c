@@ -23,6 +23,8 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
 
 #include "channel.h"
 #include "clock.h"
@@ -32,6 +34,7 @@
 #include "nap.h"
 #include "number.h"
 #include "perch.h"
+#include "process.h"
 #include "receive.h"
 #include "stream.h"
 #include "transmit.h"
@@ -42,7 +45,27 @@ void sleep_kick(pid_t pid) { sigqueue(pid, SIGURG, a_kick); }
 
 bool sleep_is_kick(const siginfo_t *info)
 {
-	return info->si_signo == SIGURG && info->si_code == SI_QUEUE && info->si_value.sival_int == a_kick.sival_int;
+	bool ours = info->si_code == SI_QUEUE || info->si_code == SI_TIMER;
+	return info->si_signo == SIGURG && ours && info->si_value.sival_int == a_kick.sival_int;
+}
+
+void sleep_kick_later(bool anew)
+{
+	enum { LEAST_MS = 1, MOST_MS = 256 };
+	static _Atomic uint32_t owner; // a child has none of its parent's timers
+	static _Atomic int timer, ms = LEAST_MS;
+	struct sigevent kick = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGURG, .sigev_value = a_kick};
+	int saved = errno, after = anew ? LEAST_MS : ms, made;
+	// The system calls themselves: the C library's were in another library once.
+	if (owner != process_id() && real.syscall(SYS_timer_create, CLOCK_MONOTONIC, &kick, &made) == 0) {
+		timer = made;
+		owner = process_id();
+	}
+	struct itimerspec due = {.it_value = {0, after * 1000000}};
+	if (owner == process_id())
+		real.syscall(SYS_timer_settime, timer, 0, &due, NULL);
+	ms = 2 * after < MOST_MS ? 2 * after : MOST_MS;
+	errno = saved;
 }
 
 struct sleep sleep_begin(uint64_t timeout_ns)

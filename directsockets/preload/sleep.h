@@ -50,6 +50,9 @@ static inline bool sleep_kicked(struct sleep_since s) { return sleep_kicks != s.
 void sleep_kick(pid_t pid);
 bool sleep_is_kick(const siginfo_t *info);
 
+// sleep_kick_later does so to this process after a while, a longer one each time if it gets nowhere.
+void sleep_kick_later(bool anew);
+
 // sleep_disturbed: the call has failed because of a kick alone, and is to begin anew.
 static inline bool sleep_disturbed(struct sleep_since *s)
 {

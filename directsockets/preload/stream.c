@@ -212,11 +212,13 @@ HINT static inline bool wanted_back(struct conn *c)
 }
 HINT static inline bool switched(struct conn *c) { return c->rx_mode == MODE_TCP && !c->rx_pending && lane_valid(&c->rx, c->rx.slot); }
 
-bool stream_heeds(struct conn *c) { return wanted_back(c) || switched(c); }
+HINT static inline bool owes(struct conn *c) { return atomic_load_explicit(&c->tx_owes, memory_order_relaxed) != 0; }
+
+bool stream_heeds(struct conn *c) { return wanted_back(c) || owes(c) || switched(c); }
 
 HINT void stream_heed(struct conn *c, int fd)
 {
-	if (wanted_back(c) && lock_try(&c->tx_lock, &c->sole)) {
+	if ((wanted_back(c) || owes(c)) && lock_try(&c->tx_lock, &c->sole)) {
 		tx_turn(c, fd);
 		lock_give(&c->tx_lock);
 	}

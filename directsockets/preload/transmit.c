@@ -25,6 +25,7 @@
 #include "doorbell.h"
 #include "filemap.h"
 #include "shelf.h"
+#include "sleep.h"
 
 enum {
 	SECOND = 1000000000,
@@ -59,17 +60,21 @@ void tx_asked(struct conn *c)
 		starve(c);
 }
 
-// again sends what the reader handed back. False: TCP takes no more now.
+// again sends what the reader handed back. False: TCP takes no more now. The program may make no call for it any
+// more, and nobody rings when there is room: we are kicked after a while.
 static bool again(struct conn *c, int fd)
 {
-	while (c->tx.again.left) {
+	for (bool moved = !c->tx_owes; c->tx.again.left;) {
 		struct iovec iov[16];
 		struct msghdr h = {.msg_iov = iov, .msg_iovlen = (size_t)lane_again(&c->tx, iov, 16)};
 		ssize_t r = real.sendmsg(fd, &h, MSG_DONTWAIT | MSG_NOSIGNAL);
 		if (r > 0) {
 			single_add64(&c->tcp_tx, (uint64_t)r, conn_sole(c));
 			lane_again_sent(&c->tx, (uint64_t)r);
+			moved = true;
 		} else if (r < 0 && (errno == EAGAIN || errno == EINTR)) {
+			atomic_store(&c->tx_owes, 1);
+			sleep_kick_later(moved);
 			return false;
 		} else { // the connection has ended
 			if (errno != EPIPE)
@@ -158,6 +163,8 @@ void tx_turn(struct conn *c, int fd)
 {
 	if (c->tx.again.left && !again(c, fd))
 		return;
+	if (atomic_load_explicit(&c->tx_owes, memory_order_relaxed))
+		atomic_store(&c->tx_owes, 0);
 	if (c->dead || c->tx_shut || !c->own)
 		return;
 	bool gone = load_acquire(&c->peer->closed) || atomic_load_explicit(&c->channel->live, memory_order_relaxed) != 1;

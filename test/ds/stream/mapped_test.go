@@ -84,3 +84,22 @@ func TestShelved(t *testing.T) {
 		})
 	}
 }
+
+// What goes back to TCP and does not fit there comes all the same, when its writer waits for something else.
+func TestOwed(t *testing.T) {
+	flags := sanitizers["address"]
+	program := ds.Build(t, "owed", append(flags[:len(flags):len(flags)], "-I", ds.Headers()), "owed.c", ds.Object(t, flags...))
+	for _, how := range []string{"sleep", "read", "poll", "epoll"} {
+		t.Run(how, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, program, how)
+			cmd.Env = append(os.Environ(), ds.Preload("", ds.Fabric(t), "ASAN_OPTIONS=detect_leaks=0:handle_sigbus=0")...)
+			var came, text bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &came, &text
+			if err := cmd.Run(); err != nil || came.Len() != 200<<10-1 {
+				t.Errorf("%v; %d bytes came\n%s", err, came.Len(), &text)
+			}
+		})
+	}
+}
