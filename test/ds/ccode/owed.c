@@ -5,8 +5,8 @@
 //	owed sleep|read|poll|epoll
 //
 // The writer fills a lane, and waits for ever in one call for something else. The reader starts a program that inherits the
-// connection and reads it by TCP: all of it, as it would without lanes, to standard output. The program is linked with the library, so that the
-// writer's TCP can be kept from getting a larger buffer. Exit status: 0, or 1.
+// connection and reads it by TCP: all of it, as it would without lanes, to standard output. The program is linked with
+// the library, so that the writer's TCP can be kept from getting a larger buffer. Exit status: 0, or 1.
 #include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
