@@ -62,6 +62,7 @@ type Conn struct {
 	hint atomic.Bool   // the kernel may have something to say of the socket
 	news atomic.Bool   // likewise, and no writer has looked
 	room atomic.Bool   // TCP may take bytes again
+	owes atomic.Bool   // bytes that were handed back wait for that
 	fin  atomic.Bool   // the peer's end has been seen: FIN, RST, or its channel's end
 	dead atomic.Bool   // reset without the kernel's doing
 	err  atomic.Uint32 // errno that waits to be told, as SO_ERROR

@@ -11,7 +11,8 @@ import (
 // an epoll set of its own, on one goroutine that sleeps in the netpoller. So who
 // sleeps on a lane asks the kernel nothing: an end, a reset or bytes by TCP are
 // noted (hint, room), and the sleepers woken. Edge-triggered: each event is told
-// once, and one that comes before a sleep is in the note by then, or wakes it.
+// once, and one that comes before a sleep is in the note by then, or wakes it. What
+// goes back to TCP and found no room there needs no sleeper: it is sent then (owes).
 type sentry struct {
 	set pollable
 
@@ -69,6 +70,10 @@ func (c *Conn) told(events uint32) {
 	}
 	c.room.Store(true)
 	c.tx.wake()
+	// Whoever found no room had set owes before, and may still have the lock.
+	if c.owes.CompareAndSwap(true, false) {
+		go c.pay()
+	}
 }
 
 // add has it watch c.

@@ -321,10 +321,13 @@ func (c *Conn) turnTx() {
 	c.ch.ring(c, &c.peer.RxWaiters)
 }
 
-// giveBack answers go_back. We may not be called again for long, so a small send
-// buffer is made larger for the moment.
+// testNarrow has TCP hold no more than it does, in tests.
+var testNarrow atomic.Bool
+
+// giveBack answers go_back. What TCP has outlives us, so a small send buffer is made
+// larger for the moment.
 func (c *Conn) giveBack(taken uint64) {
-	if !c.out.w.Withdraw(taken) || c.again() {
+	if !c.out.w.Withdraw(taken) || c.again() || testNarrow.Load() {
 		return
 	}
 	c.control(func(fd int) {
@@ -338,10 +341,12 @@ func (c *Conn) giveBack(taken uint64) {
 	})
 }
 
-// again sends what the reader handed back. False: TCP takes no more now.
+// again sends what the reader handed back. False: TCP takes no more now, and the sentry
+// has it go on.
 func (c *Conn) again() bool {
 	for {
 		b := c.out.w.Again()
+		c.owes.Store(len(b) > 0)
 		if len(b) == 0 {
 			return true
 		}
@@ -357,6 +362,15 @@ func (c *Conn) again() bool {
 			}
 			c.out.w.Forget()
 		}
+	}
+}
+
+// pay goes on with that when TCP has room, for the program need not call again.
+func (c *Conn) pay() {
+	c.tx.take()
+	defer c.tx.mu.Unlock()
+	if c.engaged() {
+		c.again()
 	}
 }
 
@@ -451,16 +465,21 @@ func (c *Conn) put(b []byte, z *advert) (n int, err error) {
 }
 
 // finish ends the outbound direction: how is what SHUTDOWN says. What was handed
-// back must be in TCP's hands before its end is.
+// back must be in TCP's hands before its end is; a reader that takes nothing for as
+// long as patience costs the connection.
 func (c *Conn) finish(how uint64) {
 	out := &c.out
 	c.turnTx()
 	c.endAdvert()
+	sent := c.tcpTx.Load()
 	for end := time.Now().Add(patience); out.w.HasAgain() && !c.again() && time.Now().Before(end); {
 		c.control(func(fd int) {
 			p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
 			unix.Poll(p, 10)
 		})
+		if n := c.tcpTx.Load(); n != sent {
+			sent, end = n, time.Now().Add(patience)
+		}
 	}
 	m, _ := out.w.Bytes()
 	if out.w.HasAgain() || out.mode.Load() == onLane && !out.shut.Load() && !out.w.Post(lane.Shutdown, how, m) {

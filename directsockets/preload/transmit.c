@@ -380,9 +380,12 @@ void tx_finish(struct conn *c, int fd, enum lane_how how)
 	tx_turn(c, fd);
 	for (int i = 0; !zcopy_withdraw(c) && i < 100; i++)
 		real.poll(NULL, 0, 10);
-	// What was handed back must be in TCP's hands before its end is.
-	for (int i = 0; c->tx.again.left && i < 100; i++) {
+	// What was handed back must be in TCP's hands before its end is. A reader that takes nothing for a second costs
+	// the connection.
+	uint64_t left = c->tx.again.left;
+	for (int i = 0; c->tx.again.left && i < 100; i = c->tx.again.left < left ? 0 : i + 1) {
 		struct pollfd p = {fd, POLLOUT, 0};
+		left = c->tx.again.left;
 		real.poll(&p, 1, 10);
 		again(c, fd);
 	}

@@ -2,11 +2,12 @@
 //
 // Bytes that go back to TCP, which has no room for them, while their writer makes no call for the connection:
 //
-//	owed sleep|read|poll|epoll
+//	owed sleep|read|poll|epoll|close
 //
-// The writer fills a lane, and waits for ever in one call for something else. The reader starts a program that inherits the
-// connection and reads it by TCP: all of it, as it would without lanes, to standard output. The program is linked with
-// the library, so that the writer's TCP can be kept from getting a larger buffer. Exit status: 0, or 1.
+// The writer fills a lane, and waits for ever in one call for something else, or closes the connection. The reader starts
+// a program that inherits the connection and reads it by TCP (with close in steps, which take longer than a peer waits
+// that takes nothing): all of it, as it would without lanes, to standard output. The program is linked with the library,
+// so that the writer's TCP can be kept from getting a larger buffer. Exit status: 0, or 1.
 #include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
@@ -15,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -55,12 +57,17 @@ static void exchange(int fd, int first)
 }
 
 // waits for what never comes.
-static void waits(const char *how, int nothing)
+static void waits(const char *how, int nothing, int fd)
 {
 	struct pollfd p = {nothing, POLLIN, 0};
 	struct epoll_event ev = {.events = EPOLLIN};
 	char x;
-	if (strcmp(how, "sleep") == 0)
+	if (strcmp(how, "close") == 0) {
+		for (int queued = 0; queued < LEAST / 2; usleep(1000))
+			check(real.ioctl(fd, TIOCOUTQ, &queued) == 0, "ioctl");
+		check(close(fd) == 0, "close");
+	}
+	if (strcmp(how, "sleep") == 0 || strcmp(how, "close") == 0)
 		sleep(2 * PATIENCE);
 	else if (strcmp(how, "read") == 0)
 		check(read(nothing, &x, 1) == 1, "read");
@@ -81,7 +88,7 @@ static void writer(const char *how, const char *port)
 	exchange(fd, 1);
 	real.setsockopt = stingy;
 	check(write(fd, bytes, BYTES) == BYTES && family_channel_next(NULL) != NULL, "the lane");
-	waits(how, nothing[0]);
+	waits(how, nothing[0], fd);
 }
 
 int main(int argc, char **argv)
@@ -112,6 +119,8 @@ int main(int argc, char **argv)
 	pid_t heir = fork();
 	if (heir == 0) {
 		dup2(fd, 0);
+		if (strcmp(argv[1], "close") == 0)
+			execlp("sh", "sh", "-c", "for i in 1 2 3 4 5 6 7 8; do sleep .2; head -c 25600; done", (char *)NULL);
 		execlp("head", "head", "-c", most, (char *)NULL);
 		_exit(127);
 	}

@@ -89,7 +89,7 @@ func TestShelved(t *testing.T) {
 func TestOwed(t *testing.T) {
 	flags := sanitizers["address"]
 	program := ds.Build(t, "owed", append(flags[:len(flags):len(flags)], "-I", ds.Headers()), "owed.c", ds.Object(t, flags...))
-	for _, how := range []string{"sleep", "read", "poll", "epoll"} {
+	for _, how := range []string{"sleep", "read", "poll", "epoll", "close"} {
 		t.Run(how, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
