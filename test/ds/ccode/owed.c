@@ -23,6 +23,7 @@
 
 #include "channel.h"
 #include "family.h"
+#include "narrow.h"
 #include "real.h"
 
 enum { EXCHANGES = 12, BYTES = 200 << 10, LEAST = 16 << 10, PATIENCE = 60 };
@@ -33,20 +34,6 @@ static void check(int ok, const char *what)
 		return;
 	fprintf(stderr, "owed: %s: %s\n", what, strerror(errno));
 	exit(1);
-}
-
-// stingy is the setsockopt of a system that lets nobody have a larger buffer.
-static int stingy(int fd, int level, int option, const void *value, socklen_t n)
-{
-	(void)fd, (void)level, (void)option, (void)value, (void)n;
-	errno = EPERM;
-	return -1;
-}
-
-static void narrow(int fd)
-{
-	int least = LEAST;
-	check(setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &least, sizeof least) == 0 && setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &least, sizeof least) == 0, "setsockopt");
 }
 
 static void exchange(int fd, int first)
@@ -83,8 +70,7 @@ static void writer(const char *how, const char *port)
 	struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(port)), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	static char bytes[BYTES];
 	int fd = socket(AF_INET, SOCK_STREAM, 0), nothing[2];
-	narrow(fd);
-	check(connect(fd, (struct sockaddr *)&a, sizeof a) == 0 && pipe(nothing) == 0, "connect");
+	check(narrow(fd, LEAST) && connect(fd, (struct sockaddr *)&a, sizeof a) == 0 && pipe(nothing) == 0, "connect");
 	exchange(fd, 1);
 	real.setsockopt = stingy;
 	check(write(fd, bytes, BYTES) == BYTES && family_channel_next(NULL) != NULL, "the lane");
@@ -102,8 +88,7 @@ int main(int argc, char **argv)
 	if (argc == 3)
 		writer(argv[1], argv[2]);
 	int l = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	narrow(l);
-	check(bind(l, (struct sockaddr *)&a, n) == 0 && listen(l, 1) == 0 && getsockname(l, (struct sockaddr *)&a, &n) == 0, "listen");
+	check(narrow(l, LEAST) && bind(l, (struct sockaddr *)&a, n) == 0 && listen(l, 1) == 0 && getsockname(l, (struct sockaddr *)&a, &n) == 0, "listen");
 	snprintf(port, sizeof port, "%d", ntohs(a.sin_port));
 	snprintf(most, sizeof most, "%d", BYTES - 1);
 	pid_t peer = fork();

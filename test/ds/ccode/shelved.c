@@ -27,9 +27,10 @@
 
 #include "channel.h"
 #include "family.h"
+#include "narrow.h"
 #include "real.h"
 
-enum { FILES = 24, MOST = 640 << 10, THREADS = 2, EACH = 3, CONNECTIONS = 2 * THREADS * EACH, PARTS = 120, EXCHANGES = 12 };
+enum { FILES = 24, MOST = 640 << 10, THREADS = 2, EACH = 3, CONNECTIONS = 2 * THREADS * EACH, PARTS = 120, EXCHANGES = 12, LEAST = 4096 };
 
 struct header {
 	uint64_t length, sum;
@@ -172,21 +173,6 @@ static int reads(int fd, struct incoming *in, uint64_t *state)
 	return 0;
 }
 
-// stingy is the setsockopt of a system that lets nobody have a larger buffer.
-static int stingy(int fd, int level, int option, const void *value, socklen_t n)
-{
-	(void)fd, (void)level, (void)option, (void)value, (void)n;
-	errno = EPERM;
-	return -1;
-}
-
-// narrow has TCP hold little, so that what goes back to it is long on its way.
-static void narrow(int fd)
-{
-	int least = 4096;
-	check(setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &least, sizeof least) == 0 && setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &least, sizeof least) == 0, "setsockopt");
-}
-
 static void inherited(void)
 {
 	pid_t pid = fork();
@@ -207,7 +193,7 @@ static void reader(uint16_t port)
 	for (int i = 0; i < CONNECTIONS; i++) {
 		p[i] = (struct pollfd){socket(AF_INET, SOCK_STREAM, 0), POLLIN, 0};
 		if (i % 2)
-			narrow(p[i].fd);
+			check(narrow(p[i].fd, LEAST), "setsockopt");
 		check(connect(p[i].fd, (struct sockaddr *)&a, sizeof a) == 0, "connect");
 		for (int k = 0; k < EXCHANGES; k++)
 			check(write(p[i].fd, "x", 1) == 1 && read(p[i].fd, &x, 1) == 1, "exchange");
@@ -273,7 +259,7 @@ int main(int argc, char **argv)
 	for (int i = 0; i < CONNECTIONS; i++) {
 		check((connection[i] = accept4(l, NULL, NULL, SOCK_CLOEXEC)) >= 0, "accept");
 		if (i % 2)
-			narrow(connection[i]);
+			check(narrow(connection[i], LEAST), "setsockopt");
 		for (int k = 0; k < EXCHANGES; k++) {
 			all(connection[i], &x, 1);
 			check(write(connection[i], &x, 1) == 1, "exchange");
