@@ -44,6 +44,7 @@ struct tables {
 	struct conn conns[FAMILY_CONNS];
 	struct channel channels[FAMILY_CHANNELS];
 	struct tables *parent; // of the process that forked us
+	_Atomic uint32_t channels_top; // those above were never used, and their pages not touched
 };
 
 enum { SEATS = 64, SEAT_FREE = 0, SEAT_GIVEN, SEAT_TAKEN };
@@ -112,6 +113,12 @@ void family_child(void)
 	making = 0; // that thread is not here
 }
 
+static void raise_to(_Atomic uint32_t *top, uint32_t end)
+{
+	for (uint32_t is = *top; is < end && !atomic_compare_exchange_weak(top, &is, end);)
+		;
+}
+
 struct conn *family_conn_new(void)
 {
 	if (!family_init())
@@ -132,9 +139,7 @@ struct conn *family_conn_new(void)
 			atomic_init(&c->rcvlowat, 1);
 			atomic_init(&c->linger_s, -1);
 			atomic_store_explicit(&next_conn, i + 1, memory_order_relaxed);
-			uint32_t end = (uint32_t)(c - t->conns) + 1, top = conns_top;
-			while (top < end && !atomic_compare_exchange_weak(&conns_top, &top, end))
-				;
+			raise_to(&conns_top, (uint32_t)(c - t->conns) + 1);
 			return c;
 		}
 	}
@@ -281,6 +286,7 @@ struct channel *family_channel_new(void)
 			ch->serial = atomic_fetch_add(&serials, 1) + 1;
 			for (int w = 0; w < LANE_WAITERS; w++)
 				ch->ring_own[w] = ch->ring_peer[w] = -1;
+			raise_to(&tables->channels_top, (uint32_t)i + 1); // before it is live
 			return ch;
 		}
 	}
@@ -297,7 +303,7 @@ struct channel *family_channel_next(struct channel *after)
 			ch = after + 1;
 			after = NULL;
 		}
-		for (; ch < t->channels + FAMILY_CHANNELS; ch++)
+		for (; ch < t->channels + t->channels_top; ch++)
 			if (atomic_load_explicit(&ch->live, memory_order_acquire) == 1)
 				return ch;
 	}
@@ -308,7 +314,7 @@ uint64_t family_spent(void)
 {
 	uint64_t all = 0;
 	for (struct tables *t = tables; t; t = t->parent)
-		for (int i = 0; i < FAMILY_CHANNELS; i++)
+		for (uint32_t i = 0; i < t->channels_top; i++)
 			if (t->channels[i].live)
 				all += t->channels[i].pool.spent;
 	return all;
@@ -316,7 +322,7 @@ uint64_t family_spent(void)
 
 struct channel *family_channel_dead(void)
 {
-	for (int i = 0; tables && memory >= 0 && i < FAMILY_CHANNELS; i++) {
+	for (uint32_t i = 0; tables && memory >= 0 && i < tables->channels_top; i++) {
 		struct channel *ch = &tables->channels[i];
 		if (atomic_load_explicit(&ch->live, memory_order_relaxed) == 2 && ch->serial && ch->lanes_used == 0)
 			return ch;
