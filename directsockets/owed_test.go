@@ -50,7 +50,10 @@ func TestOwed(t *testing.T) {
 			if err := b.stay(reasonTest); err != nil {
 				t.Fatal(err)
 			}
-			if !a.owes.Load() {
+			a.tx.take()
+			owes := a.out.w.HasAgain()
+			a.tx.mu.Unlock()
+			if !owes {
 				t.Fatal("TCP had room for all of it")
 			}
 			if way.after != nil {

@@ -113,13 +113,21 @@ static ssize_t in(int fd, void *to, size_t n, int flags)
 	return c ? received(c, r, flags) : r;
 }
 
+// failed: an error waits to be told. What MSG_ZEROCOPY has to tell looks like one, but leaves the connection open.
+static bool failed(int fd, int ready)
+{
+	int zerocopy = 0;
+	socklen_t n = sizeof zerocopy;
+	return ready & POLLERR && (ready & POLLHUP || real.getsockopt(fd, SOL_SOCKET, SO_ZEROCOPY, &zerocopy, &n) < 0 || !zerocopy);
+}
+
 // goes_on waits until a call that a kick has cut short can move more. An error is left for the next one.
 static bool goes_on(uint64_t *until, int fd, short events, int flags)
 {
 	if (flags & (MSG_DONTWAIT | MSG_OOB) || real.fcntl(fd, F_GETFL) & O_NONBLOCK)
 		return false;
 	int ready = sleep_ready(until, fd, events);
-	return ready && !(ready & POLLERR);
+	return ready && !failed(fd, ready);
 }
 
 // rest goes on with a call that a kick alone has cut short: the kernel gives what had been moved up

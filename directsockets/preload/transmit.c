@@ -382,12 +382,13 @@ void tx_finish(struct conn *c, int fd, enum lane_how how)
 		real.poll(NULL, 0, 10);
 	// What was handed back must be in TCP's hands before its end is. A reader that takes nothing for a second costs
 	// the connection.
-	uint64_t left = c->tx.again.left;
-	for (int i = 0; c->tx.again.left && i < 100; i = c->tx.again.left < left ? 0 : i + 1) {
+	for (int i = 0; c->tx.again.left && i < 100; i++) {
 		struct pollfd p = {fd, POLLOUT, 0};
-		left = c->tx.again.left;
+		uint64_t left = c->tx.again.left;
 		real.poll(&p, 1, 10);
 		again(c, fd);
+		if (c->tx.again.left < left)
+			i = 0;
 	}
 	if (c->tx.again.left || c->tx.advert.left || (c->tx_mode == MODE_LANE && !c->tx_shut && !lane_post(&c->tx, TAG_SHUTDOWN, how, c->tx.bytes)))
 		conn_reset(c, fd, REASON_HOSTILE);

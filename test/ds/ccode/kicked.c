@@ -137,16 +137,16 @@ static void time_is_up(int way)
 	ends(pid);
 }
 
-static void late_reader(int fd, int n)
+static void late_reader(int fd, int n, int pause_ms)
 {
 	usleep(400 * MS);
-	for (ssize_t r, at = 0; at < n && (r = read(fd, b, MUCH)) > 0;)
-		at += r;
+	for (ssize_t r, at = 0; at < n && (r = read(fd, b, MUCH / 32)) > 0; at += r)
+		usleep(pause_ms * MS);
 	sleep(1);
 	_exit(0);
 }
 
-// One call has one completion.
+// One call has one completion, which does not end it when it is there before the rest has gone.
 static void completions(void)
 {
 	struct sockaddr_in a;
@@ -155,8 +155,8 @@ static void completions(void)
 	check(setsockopt(s, SOL_SOCKET, SO_ZEROCOPY, &one, sizeof one) == 0, "SO_ZEROCOPY");
 	pid_t pid = child(), kicker;
 	if (pid == 0)
-		late_reader(r, MUCH);
-	kicker = kicks(3, 100);
+		late_reader(r, MUCH, 10);
+	kicker = kicks(12, 60);
 	tell(send(s, b, MUCH, MSG_ZEROCOPY));
 	usleep(300 * MS);
 	unsigned last = 0;
@@ -208,7 +208,7 @@ static void messages(bool sends)
 	check(socketpair(AF_UNIX, SOCK_DGRAM, 0, p) == 0, "socketpair");
 	pid_t kicker = kicks(1, 200), pid = child();
 	if (pid == 0 && sends)
-		late_reader(p[1], N);
+		late_reader(p[1], N, 0);
 	for (int i = 0; pid == 0 && i < 2; i++) {
 		check(write(p[1], b, 1) == 1, "a message");
 		usleep(400 * MS);
