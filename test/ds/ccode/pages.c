@@ -49,7 +49,7 @@ static void answers(int fd)
 	char x;
 	while (read(fd, &x, 1) == 1)
 		check(write(fd, &x, 1) == 1, "write");
-	printf("%ld\n", faults() - before);
+	printf("%ld page faults\n", faults() - before);
 }
 
 int main(int argc, char **argv)
