@@ -179,6 +179,7 @@ void conn_break(struct conn *c, int fd, enum reason why);
 // return to TCP, and conn_kicked is what a kick is for. Both are safe in a signal handler.
 void conn_heed(void);
 void conn_kicked(void);
+void conn_unkickable(void); // from now on a kick does nothing, if only we have a handler
 
 void conn_leave_lane(struct conn *c);
 

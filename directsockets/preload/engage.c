@@ -128,6 +128,13 @@ static void kickable(void)
 		real.sigaction(SIGURG, &a, NULL);
 }
 
+void conn_unkickable(void)
+{
+	struct sigaction is, none = {.sa_handler = SIG_DFL};
+	if (real.sigaction(SIGURG, NULL, &is) == 0 && is.sa_handler == kicked)
+		real.sigaction(SIGURG, &none, NULL);
+}
+
 void conn_try_engage(struct conn *c, int fd)
 {
 	if (rendezvous_held || conn_never != REASON_NONE)

@@ -335,7 +335,7 @@ const char *const reason_names[REASON_COUNT] = {
 	"memory", "files", "lanes", "waiters", "uncounted bytes", "shared between processes", "stdio",
 	"option", "nested or inherited epoll set", "peer gone", "tripwire", "hostile memory",
 	"process died inside a call", "test", "privilege", "refused by peer",
-	"io_uring", "raw system call", "policy", "short connections", "nat", "unread",
+	"io_uring", "raw system call", "policy", "short connections", "nat", "unread", "seccomp",
 };
 const char *const state_names[] = {
 	"free", "new", "listener", "counting", "offered", "attaching", "attached", "engaging", "engaged", "tcp", "closed", "resting",

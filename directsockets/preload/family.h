@@ -75,6 +75,7 @@ enum reason {
 	REASON_BRIEF,      // for now: most connections to that port are short
 	REASON_NAT,        // the other end has other addresses
 	REASON_UNREAD,     // for now: its peer does not read
+	REASON_SECCOMP,    // the process has set a filter of system calls
 	REASON_COUNT,
 };
 extern const char *const reason_names[REASON_COUNT];

@@ -106,6 +106,12 @@ void files_clear(int fd)
 	if ((unsigned)fd < FILES_MAX)
 		files_table[fd] = 0;
 }
+void files_forget(bool conns)
+{
+	for (int fd = 0; fd < top; fd++)
+		if (files_epset(fd) || (conns && files_conn(fd)))
+			files_clear(fd);
+}
 int files_top(void) { return top; }
 
 int files_ours_from(int fd)

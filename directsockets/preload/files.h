@@ -45,6 +45,7 @@ void files_child(void);
 void files_set_conn(int fd, struct conn *c);
 void files_set_epset(int fd, struct epset *e);
 void files_clear(int fd);
+void files_forget(bool conns); // the sets, and connections
 int files_top(void); // one more than the program's highest descriptor ever entered
 int files_ours_from(int fd); // our lowest from this number on; FILES_MAX: none
 

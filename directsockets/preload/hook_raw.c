@@ -7,8 +7,10 @@
 // tripwire after.
 #include "hook.h"
 
+#include <linux/seccomp.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/sendfile.h>
 #include <sys/syscall.h>
 
@@ -56,6 +58,11 @@ static bool by_hook(long n, const long a[6], long *r, const void *caller)
 	case SYS_io_uring_enter:
 		uring_leave();
 		return false;
+	case SYS_seccomp: // libseccomp asks what there is by calls that cannot succeed
+		if ((a[0] == SECCOMP_SET_MODE_STRICT && a[1] == 0) || (a[0] == SECCOMP_SET_MODE_FILTER && a[2]))
+			process_confine();
+		return false;
+		CALL(prctl, (int)a[0], a[1], a[2], a[3], a[4]);
 		CALL(socket, (int)a[0], (int)a[1], (int)a[2]);
 		CALL(epoll_create1, (int)a[0]); // Rust's polling makes its set so
 #ifdef SYS_epoll_create
@@ -120,7 +127,7 @@ static bool first(long n)
 	if (n == SYS_epoll_create)
 		return true;
 #endif
-	return n == SYS_io_uring_setup || n == SYS_socket || n == SYS_epoll_create1 || n == SYS_recvmsg || n == SYS_sendmsg;
+	return n == SYS_io_uring_setup || n == SYS_seccomp || n == SYS_prctl || n == SYS_socket || n == SYS_epoll_create1 || n == SYS_recvmsg || n == SYS_sendmsg;
 }
 
 // The kernel's own poll and select would wait for TCP bytes that never come.

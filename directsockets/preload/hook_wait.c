@@ -11,6 +11,7 @@
 #include <sys/syscall.h>
 
 #include "clock.h"
+#include "config.h"
 #include "conn.h"
 #include "epset.h"
 #include "files.h"
@@ -53,6 +54,9 @@ EXPORT int epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
 	return r;
 }
 
+// concerned: what is polled may be ours, and the program does not mind other system calls than its own.
+static bool concerned(void) { return files_top() > 0 && !config.off; }
+
 static int64_t ns_of_ms(int ms) { return ms < 0 ? -1 : (int64_t)ms * 1000000; }
 static int64_t ns_of(const struct timespec *t)
 {
@@ -69,7 +73,12 @@ EXPORT int epoll_pwait(int epfd, struct epoll_event *evs, int max, int ms, const
 	return e ? done(e, epset_wait(e, epfd, evs, max, ns_of_ms(ms), mask)) : real.epoll_pwait(epfd, evs, max, ms, mask);
 }
 
-EXPORT int epoll_wait(int epfd, struct epoll_event *evs, int max, int ms) { return epoll_pwait(epfd, evs, max, ms, NULL); }
+EXPORT int epoll_wait(int epfd, struct epoll_event *evs, int max, int ms)
+{
+	HOOK();
+	struct epset *e = epset_get(epfd);
+	return e ? done(e, epset_wait(e, epfd, evs, max, ns_of_ms(ms), NULL)) : real.epoll_wait(epfd, evs, max, ms);
+}
 
 EXPORT int epoll_pwait2(int epfd, struct epoll_event *evs, int max, const struct timespec *t, const sigset_t *mask)
 {
@@ -84,14 +93,14 @@ EXPORT int epoll_pwait2(int epfd, struct epoll_event *evs, int max, const struct
 EXPORT int poll(struct pollfd *fds, nfds_t n, int ms)
 {
 	HOOK();
-	return files_top() ? pollset_wait(fds, n, ns_of_ms(ms), NULL) : real.poll(fds, n, ms);
+	return concerned() ? pollset_wait(fds, n, ns_of_ms(ms), NULL) : real.poll(fds, n, ms);
 }
 ALSO(__poll, poll);
 
 EXPORT int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *t, const sigset_t *mask)
 {
 	HOOK();
-	return files_top() && legal(t) ? pollset_wait(fds, n, ns_of(t), mask) : real.ppoll(fds, n, t, mask);
+	return concerned() && legal(t) ? pollset_wait(fds, n, ns_of(t), mask) : real.ppoll(fds, n, t, mask);
 }
 
 EXPORT int __poll_chk(struct pollfd *fds, nfds_t n, int ms, size_t room)
@@ -128,7 +137,7 @@ static void zero(fd_set *s, int n)
 // selects tells whether any tracked descriptor is in the sets.
 static bool selects(int n, const fd_set *r, const fd_set *w, const fd_set *x)
 {
-	for (int fd = 0; fd < n && fd < files_top(); fd++)
+	for (int fd = 0; fd < n && concerned() && fd < files_top(); fd++)
 		if (files_table[fd] && (bit(r, fd) || bit(w, fd) || bit(x, fd)))
 			return true;
 	return false;

@@ -6,9 +6,15 @@
 // listener and directory are made and opened again at need, if that is permitted.
 //
 // If the call fails afterwards, nothing but speed is lost.
+//
+// So does one that has the kernel filter its system calls, and for good: what the filter forbids,
+// often by death, may be what this library calls.
 #include "hook.h"
 
 #include <grp.h>
+#include <linux/seccomp.h>
+#include <stdarg.h>
+#include <sys/prctl.h>
 
 #include "channel.h"
 #include "config.h"
@@ -61,3 +67,15 @@ PRIVILEGE(setgroups, (size_t n, const gid_t *list), (n, list))
 PRIVILEGE(initgroups, (const char *user, gid_t group), (user, group))
 int capset(void *header, const void *data); // <sys/capability.h> is not the C library's
 PRIVILEGE(capset, (void *header, const void *data), (header, data))
+
+EXPORT int prctl(int option, ...)
+{
+	HOOK();
+	va_list l;
+	va_start(l, option);
+	unsigned long a = va_arg(l, unsigned long), b = va_arg(l, unsigned long), c = va_arg(l, unsigned long), d = va_arg(l, unsigned long);
+	va_end(l);
+	if (option == PR_SET_SECCOMP && (a == SECCOMP_MODE_STRICT || b)) // else it asks whether there are filters
+		process_confine();
+	return real.prctl(option, a, b, c, d);
+}

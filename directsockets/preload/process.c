@@ -124,6 +124,8 @@ void process_begin(void)
 			return;
 		if (!config.off)
 			child();
+		else
+			files_forget(true); // nothing was counted for it
 		*alive = 1;
 		return;
 	}
@@ -202,10 +204,10 @@ static bool alone(void)
 __attribute__((used)) pid_t (*process_vfork(void))(void)
 {
 	HOOK();
-	bool empty = alone();
-	for (int fd = 0; empty && fd < files_top(); fd++)
+	bool empty = config.off || alone();
+	for (int fd = 0; empty && !config.off && fd < files_top(); fd++)
 		empty = !files_table[fd];
-	lent = empty;
+	lent = empty && !config.off;
 	return empty ? real.vfork : fork;
 }
 
@@ -266,6 +268,22 @@ void process_leave(enum reason why)
 	conn_never = why;
 	process_conns(conn_halt);
 	process_conns(leave_one);
+}
+
+void process_confine(void)
+{
+	if (config.off || process_borrowed())
+		return;
+	int saved = errno;
+	process_leave(REASON_SECCOMP);
+	channel_kill_all(REASON_SECCOMP);
+	bool got = rendezvous_hold();
+	rendezvous_forget();
+	conn_unkickable(); // a late kick would have the kernel return from its handler
+	config.off = true;
+	rendezvous_unhold(got);
+	files_forget(false); // of the connections calls may be asleep
+	errno = saved;
 }
 
 // All that is mapped would be touched and kept in memory, windows too.

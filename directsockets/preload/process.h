@@ -24,6 +24,10 @@ bool process_borrowed(void);
 // process_begin is safe to call at any time, any number of times.
 void process_begin(void);
 
+// process_confine takes this library out of the program, which is about to have the kernel kill it
+// for system calls that are not its own.
+void process_confine(void);
+
 // process_leave takes all connections back to TCP, and keeps those to come there.
 void process_leave(enum reason why);
 

@@ -109,6 +109,7 @@ VERSION(pthread_setspecific, "2.2.5")
 	F(int, pselect, (int, fd_set *, fd_set *, fd_set *, const struct timespec *, const sigset_t *)) \
 	F(int, epoll_create1, (int)) \
 	F(int, epoll_ctl, (int, int, int, struct epoll_event *)) \
+	F(int, epoll_wait, (int, struct epoll_event *, int, int)) \
 	F(int, epoll_pwait, (int, struct epoll_event *, int, int, const sigset_t *)) \
 	F(int, epoll_pwait2, (int, struct epoll_event *, int, const struct timespec *, const sigset_t *)) \
 	F(ssize_t, preadv2, (int, const struct iovec *, int, off_t, int)) \
@@ -156,6 +157,7 @@ VERSION(pthread_setspecific, "2.2.5")
 	F(int, initgroups, (const char *, gid_t)) \
 	F(int, mlockall, (int)) \
 	F(int, capset, (void *, const void *)) \
+	F(int, prctl, (int, ...)) \
 	F(void, _exit, (int))
 
 struct real {

@@ -23,9 +23,8 @@
 //
 // Nobody waits: there is no thread, the steps happen inside the program's own
 // socket calls, one every few calls (`due`), with a longer pause after each
-// failure, so that a plain peer costs a handful of system calls in all. What came from a
-// peer any call may handle, for all connections (`progress`). Offers
-// older than 1 s count for nothing and are removed by whoever finds them.
+// failure, so that a plain peer costs a handful of system calls in all. What came from a peer any call
+// may handle, for all connections (`progress`). Offers older than 1 s are removed by whoever finds them.
 //
 // One lock serialises this file inside a process. Who finds it taken goes on with TCP and tries at
 // the next step; who gives something up waits for it, but not for ever, since it may be a handler
@@ -447,9 +446,12 @@ static void progress(void)
 		}
 }
 
+// enter: the lock was free, and the program is not confined, which process_confine says while it has the lock.
+static bool enter(void) { return lock_try(&busy, &lock_own) && (!config.off || (lock_give(&busy), false)); }
+
 void rendezvous_sweep(void)
 {
-	if (!due || !lock_try(&busy, &lock_own))
+	if (!due || !enter())
 		return;
 	sweep_channels();
 	lock_give(&busy);
@@ -457,7 +459,7 @@ void rendezvous_sweep(void)
 
 void rendezvous_progress(void)
 {
-	if (!lock_try(&busy, &lock_own))
+	if (!enter())
 		return;
 	int saved = errno;
 	progress();
@@ -478,8 +480,7 @@ bool rendezvous_possible(void)
 
 void rendezvous_step(struct conn *c, int fd)
 {
-	if (c->calls < c->due || (c->owner != process_id() && c->state != CONN_COUNTING) ||
-	    !lock_try(&busy, &lock_own))
+	if (c->calls < c->due || (c->owner != process_id() && c->state != CONN_COUNTING) || !enter())
 		return;
 	int saved = errno;
 	uint64_t now = clock_ns();

@@ -75,6 +75,7 @@ var reasons = [...]struct{ name, remedy string }{
 	{"short connections", "for now: connections to that port were too short of late to be worth a lane, so it gets one only after 64 calls; set EXN_DS_CALLS to have it earlier"},
 	{"nat", "its other end has other addresses: something between them translates, such as REDIRECT or DNAT of iptables; connect to where the server listens"},
 	{"unread", "for now: its peer read nothing while the lane was full, and TCP holds more; EXN_DS_STUCK_MS says how long that may be"},
+	{"seccomp", "the program has set a filter of its own system calls, which may have it killed for those of the library"},
 }
 
 // String is the short name.
