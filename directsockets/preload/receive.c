@@ -7,7 +7,9 @@
 #include "receive.h"
 
 #include <errno.h>
+#include <linux/sock_diag.h>
 #include <linux/sockios.h>
+#include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -516,11 +518,24 @@ ssize_t rx_take(struct conn *c, int fd, struct cursor *cur, int flags)
 	}
 }
 
+// full: TCP takes no more before somebody reads, and so tells of less than SO_RCVLOWAT.
+static bool full(int fd)
+{
+	enum { RCV_MSS = 5, RCV_WND = 58, WORDS = 60 }; // of struct tcp_info, which is shorter in older headers
+	uint32_t memory[SK_MEMINFO_VARS] = {0}, info[WORDS] = {0};
+	socklen_t m = sizeof memory, n = sizeof info;
+	if (real.getsockopt(fd, SOL_SOCKET, SO_MEMINFO, memory, &m) < 0 || real.getsockopt(fd, SOL_TCP, TCP_INFO, info, &n) < 0)
+		return true; // rather too early than never
+	uint32_t taken = memory[SK_MEMINFO_RMEM_ALLOC], all = memory[SK_MEMINFO_RCVBUF], room = all > taken ? all - taken : 0;
+	uint32_t window = n > RCV_WND * sizeof *info ? info[RCV_WND] : room / 4; // before Linux 6.2: no more than it is
+	return room < all / 8 || window <= info[RCV_MSS];
+}
+
 // enough: SO_RCVLOWAT is reached, wherever the bytes are.
 static bool enough(struct conn *c, int fd)
 {
-	size_t low = c->rcvlowat, n = low > 1 ? lane_available(&c->rx, low, true) : low;
-	return n >= low || n + unread(fd) >= low;
+	size_t low = c->rcvlowat, n = low > 1 ? lane_available(&c->rx, low, true) : low, more;
+	return n >= low || n + (more = unread(fd)) >= low || (more > 0 && full(fd));
 }
 
 // ending: the peer has shut down, so the kernel has its end, or will have it at once.
