@@ -77,9 +77,21 @@ func isDiagOf(fd int, net uint64) bool {
 		domain == unix.AF_NETLINK && protocol == unix.NETLINK_SOCK_DIAG && cookie == net
 }
 
+// openDiag makes a sock_diag socket, which has to be of the network namespace with that cookie,
+// unless the kernel has none: programs have sockets of others than a thread of theirs is in,
+// where another connection may have the same ends.
+func openDiag(here uint64) (int, error) {
+	s, err := diag.Open()
+	if err == nil && here != 0 && !isDiagOf(s, here) {
+		unix.Close(s)
+		return -1, unix.EXDEV
+	}
+	return s, err
+}
+
 // checkProof judges what a peer of this uid has handed for the other end of t, which is
-// in the network namespace net, or in ours if that is 0.
-func checkProof(t tuple, net, inode uint64, uid uint32, handed []int) bool {
+// in the network namespace net, or where our end is, here, if that is 0.
+func checkProof(t tuple, here, net, inode uint64, uid uint32, handed []int) bool {
 	if len(handed) == 0 || inode == 0 || !someone(uid) {
 		return false
 	}
@@ -87,12 +99,12 @@ func checkProof(t tuple, net, inode uint64, uid uint32, handed []int) bool {
 	var owner uint32
 	found := false
 	if net == 0 {
-		here, err := diag.Open()
+		asks, err := openDiag(here)
 		if err != nil {
 			return false
 		}
-		defer unix.Close(here)
-		is, owner, found = lookup(here, t)
+		defer unix.Close(asks)
+		is, owner, found = lookup(asks, t)
 	} else if len(handed) > 1 && isDiagOf(handed[1], net) {
 		is, owner, found = lookup(handed[1], t)
 	}
@@ -103,15 +115,15 @@ func checkProof(t tuple, net, inode uint64, uid uint32, handed []int) bool {
 	return member && device == socketDevice()
 }
 
-// elsewhere: in our network namespace no socket is the other end of a connection that is
+// elsewhere: in the network namespace of our end no socket is the other end of a connection that is
 // established.
 func (c *Conn) elsewhere() (yes bool) {
-	here, err := diag.Open()
+	asks, err := openDiag(c.netns)
 	if err != nil {
 		return false
 	}
-	defer unix.Close(here)
-	if _, _, found := lookup(here, c.tuple); found {
+	defer unix.Close(asks)
+	if _, _, found := lookup(asks, c.tuple); found {
 		return false
 	}
 	c.control(func(fd int) {

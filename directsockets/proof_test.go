@@ -75,6 +75,15 @@ func TestDiagOf(t *testing.T) {
 			t.Errorf("%s: %v", c.what, got)
 		}
 	}
+	if s, err := openDiag(cookie); err != nil {
+		t.Errorf("our own namespace cannot be asked: %v", err)
+	} else {
+		unix.Close(s)
+	}
+	if s, err := openDiag(cookie + 1); err == nil {
+		unix.Close(s)
+		t.Error("another namespace is asked")
+	}
 	a, _ := pipe(t, Options{Off: true})
 	fds, err := makeProof(diag, false)
 	if err != nil {
@@ -82,7 +91,7 @@ func TestDiagOf(t *testing.T) {
 	}
 	defer closeAll(fds)
 	for _, handed := range [][]int{nil, fds, {fds[0], -1}} {
-		if checkProof(a.tuple, cookie, 1, uint32(unix.Geteuid()), handed) {
+		if checkProof(a.tuple, cookie, cookie, 1, uint32(unix.Geteuid()), handed) {
 			t.Errorf("%d descriptors prove that the other end is abroad", len(handed))
 		}
 	}

@@ -435,7 +435,7 @@ func (r *rendezvous) attach(ch *channel, m *message, handed []int) {
 		refuse(reasonNoPeer)
 	case c.own != nil && c.tuple.first():
 		refuse(reasonNone) // ours is on its way
-	case !checkProof(c.tuple, c.peerNet, m.inode, ch.uid, handed):
+	case !checkProof(c.tuple, c.netns, c.peerNet, m.inode, ch.uid, handed):
 		refuse(reasonProof)
 		c.stayLocked(reasonProof)
 	case !ch.afford(m.lane):
@@ -462,7 +462,7 @@ func (r *rendezvous) answered(ch *channel, m *message, handed []int) {
 			continue
 		}
 		switch why := status.Reason(m.reason); {
-		case m.kind == msgAttachOK && m.inode == c.peerInode && checkProof(c.tuple, c.peerNet, m.inode, ch.uid, handed):
+		case m.kind == msgAttachOK && m.inode == c.peerInode && checkProof(c.tuple, c.netns, c.peerNet, m.inode, ch.uid, handed):
 			r.attached(c)
 		case m.kind == msgAttachOK:
 			c.stayLocked(reasonProof)

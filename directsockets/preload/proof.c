@@ -207,25 +207,29 @@ static bool someone(uint32_t uid)
 	return uid != OVERFLOW_UID || all_mapped();
 }
 
-static bool diag_ready(void)
+// diag_ready: we can ask in the network namespace of that cookie. Programs have sockets of others than they are in,
+// where another connection may have the same ends.
+static bool diag_ready(uint64_t here)
 {
+	if (diag >= 0 && home_cookie(diag) != here)
+		proof_forget();
 	if (diag < 0)
 		diag = files_keep(diag_make());
-	return diag >= 0;
+	return diag >= 0 && home_cookie(diag) == here;
 }
 
-bool proof_elsewhere(const struct tuple *t)
+bool proof_elsewhere(const struct tuple *t, uint64_t here)
 {
 	uint64_t ino;
 	uint32_t uid;
-	return diag_ready() && !lookup(diag, t, &ino, &uid);
+	return diag_ready(here) && !lookup(diag, t, &ino, &uid);
 }
 
-enum reason proof_check(const struct tuple *t, uint64_t net, uint64_t ino, uint32_t uid, const struct proof *handed)
+enum reason proof_check(const struct tuple *t, uint64_t here, uint64_t net, uint64_t ino, uint32_t uid, const struct proof *handed)
 {
 	uint64_t is = 0, dev = 0;
 	uint32_t owner = ~0u;
-	if (!diag_ready() || handed->watcher < 0 || ino == 0 || (net && !abroad(handed->diag, net)))
+	if (!diag_ready(here) || handed->watcher < 0 || ino == 0 || (net && !abroad(handed->diag, net)))
 		return REASON_PROOF;
 	if (!lookup(net ? handed->diag : diag, t, &is, &owner))
 		return REASON_PROOF;

@@ -94,7 +94,7 @@ static void stay(struct conn *c, int fd, enum reason why)
 
 static void later(struct conn *c, int fd, enum reason why)
 {
-	if (why == REASON_NO_PEER && !c->peer_net && proof_elsewhere(&c->tuple) && conn_tcp_state(fd) == ESTABLISHED)
+	if (why == REASON_NO_PEER && !c->peer_net && proof_elsewhere(&c->tuple, c->net) && conn_tcp_state(fd) == ESTABLISHED)
 		why = REASON_NAT; // and so it stays
 	if (why == REASON_NAT || ++c->offers >= (config.require ? OFFERS_FEW : OFFERS_MOST)) {
 		stay(c, fd, why);
@@ -291,7 +291,7 @@ static bool named(const struct conn *c, const struct channel *ch, const struct m
 // unproven: why not to believe that the peer owns the other end; a proof fails, too, while its socket is being closed.
 static enum reason unproven(const struct conn *c, int fd, const struct channel *ch, const struct message *m, const struct proof *handed)
 {
-	enum reason why = proof_check(&c->tuple, c->peer_net, m->ino, ch->uid, handed);
+	enum reason why = proof_check(&c->tuple, c->net, c->peer_net, m->ino, ch->uid, handed);
 	return why == REASON_PROOF && conn_fin_came(fd) ? REASON_PEER_GONE : why;
 }
 

@@ -221,6 +221,7 @@ int main(void)
 {
 	int pair[2], bad = 0, status = 0;
 	int host_diag = diag_socket(NETLINK_SOCK_DIAG);
+	uint64_t here = home_cookie(host_diag);
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair) < 0)
 		die("socketpair");
 	pid_t child = fork();
@@ -238,12 +239,12 @@ int main(void)
 		if (!take(pair[0], &c, &p))
 			break;
 		bool want = lie == NONE;
-		if ((proof_check(&c.tuple, c.net, c.ino, c.uid, &p) == REASON_NONE) != want) {
+		if ((proof_check(&c.tuple, here, c.net, c.ino, c.uid, &p) == REASON_NONE) != want) {
 			fprintf(stderr, "%s: %sbelieved\n", names[lie], want ? "not " : "");
 			bad++;
 		}
 		// Here nobody knows that connection.
-		if (proof_check(&c.tuple, 0, c.ino, c.uid, &p) == REASON_NONE) {
+		if (proof_check(&c.tuple, here, 0, c.ino, c.uid, &p) == REASON_NONE) {
 			fprintf(stderr, "%s: believed of this namespace\n", names[lie]);
 			bad++;
 		}
