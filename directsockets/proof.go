@@ -82,11 +82,14 @@ func isDiagOf(fd int, net uint64) bool {
 // where another connection may have the same ends.
 func openDiag(here uint64) (int, error) {
 	s, err := diag.Open()
-	if err == nil && here != 0 && !isDiagOf(s, here) {
+	if err != nil || here == 0 {
+		return s, err
+	}
+	if cookie, err := unix.GetsockoptUint64(s, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE); err != nil || cookie != here {
 		unix.Close(s)
 		return -1, unix.EXDEV
 	}
-	return s, err
+	return s, nil
 }
 
 // checkProof judges what a peer of this uid has handed for the other end of t, which is

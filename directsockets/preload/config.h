@@ -19,7 +19,7 @@ struct subnet {
 };
 
 struct config {
-	bool off;             // EXN_DS=off
+	_Atomic bool off;     // EXN_DS=off, or the program is confined (process.c)
 	char fabric[CONFIG_PATH]; // EXN_FABRIC or its default; empty: none
 	uint32_t calls;       // EXN_DS_CALLS
 	uint64_t bytes;       // EXN_DS_BYTES

@@ -127,7 +127,8 @@ static bool first(long n)
 	if (n == SYS_epoll_create)
 		return true;
 #endif
-	return n == SYS_io_uring_setup || n == SYS_seccomp || n == SYS_prctl || n == SYS_socket || n == SYS_epoll_create1 || n == SYS_recvmsg || n == SYS_sendmsg;
+	return n == SYS_io_uring_setup || n == SYS_seccomp || n == SYS_prctl || n == SYS_socket || n == SYS_epoll_create1 ||
+	       n == SYS_recvmsg || n == SYS_sendmsg;
 }
 
 // The kernel's own poll and select would wait for TCP bytes that never come.

@@ -17,6 +17,10 @@
 // A child made by a raw clone is found by a page that the kernel wipes in
 // children; it counts its references when it first calls us, and has no seat.
 //
+// seccomp: a program that is about to have the kernel filter its system calls is left to itself, for
+// good. All goes back to TCP, and from then on hooks make the program's own calls and nothing is
+// tracked anew. Connections stay in the table, for calls may be asleep on them.
+//
 // exit: what is open is closed in order, so that peers see SHUTDOWN rather than
 // a death.
 #include "real.h"
@@ -207,7 +211,7 @@ __attribute__((used)) pid_t (*process_vfork(void))(void)
 	bool empty = config.off || alone();
 	for (int fd = 0; empty && !config.off && fd < files_top(); fd++)
 		empty = !files_table[fd];
-	lent = empty && !config.off;
+	lent = empty && !config.off; // a filter may forbid to ask who we are
 	return empty ? real.vfork : fork;
 }
 

@@ -41,6 +41,7 @@
 #include "home.h"
 
 static int diag = -1;
+static uint64_t diag_net; // the cookie of its network namespace
 
 void proof_forget(void)
 {
@@ -211,11 +212,11 @@ static bool someone(uint32_t uid)
 // where another connection may have the same ends.
 static bool diag_ready(uint64_t here)
 {
-	if (diag >= 0 && home_cookie(diag) != here)
+	if (diag >= 0 && diag_net != here)
 		proof_forget();
-	if (diag < 0)
-		diag = files_keep(diag_make());
-	return diag >= 0 && home_cookie(diag) == here;
+	if (diag < 0 && (diag = files_keep(diag_make())) >= 0)
+		diag_net = home_cookie(diag);
+	return diag >= 0 && diag_net == here;
 }
 
 bool proof_elsewhere(const struct tuple *t, uint64_t here)
