@@ -63,7 +63,7 @@ func Open(name string) (*NS, error) {
 	if !strings.Contains(name, "/") {
 		path = filepath.Join(named, name)
 	}
-	file, err := os.Open(path)
+	file, err := open(path)
 	if errors.Is(err, os.ErrPermission) {
 		return nil, fmt.Errorf("network namespace %q: %w; that of another process needs CAP_SYS_PTRACE", name, err)
 	}
@@ -80,8 +80,17 @@ func Open(name string) (*NS, error) {
 // ErrOther means that a file is something else.
 var ErrOther = errors.New("is not a network namespace")
 
+// open opens such a file without asking whether it can be polled.
+func open(path string) (*os.File, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
 func current() (*NS, error) {
-	file, err := os.Open(threadNS)
+	file, err := open(threadNS)
 	if err != nil {
 		return nil, fmt.Errorf("cannot open the network namespace of this thread: %w", err)
 	}
