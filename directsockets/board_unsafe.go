@@ -26,6 +26,7 @@ import (
 type board struct {
 	connected, accepted [boardEntries]atomic.Uint32 // seconds
 	brief               [boardEntries]atomic.Uint32 // worth.go
+	translates          atomic.Uint32               // written by exn-tun bridge: the ends may know different ports
 }
 
 const (
@@ -72,5 +73,9 @@ func (b *board) meet(port uint16, active bool) bool {
 	if own.Load() != now {
 		own.Swap(now) // a fence for the race detector, too: see lane.Word
 	}
-	return now-other.Load() <= boardRecent
+	return now-other.Load() <= boardRecent || b.translated()
 }
+
+// translated: somebody may tell of connections whose ends know different addresses (package home). Also where
+// nobody can know.
+func (b *board) translated() bool { return b == nil || b.translates.Load() != 0 }

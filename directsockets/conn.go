@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"exnet/directsockets/home"
 	"exnet/directsockets/internal/lane"
 	"exnet/directsockets/policy"
 	"exnet/directsockets/status"
@@ -23,7 +24,7 @@ type Conn struct {
 	raw    syscall.RawConn
 	home   *rendezvous // nil: it never looks for a peer
 	active bool        // we dialled
-	tuple  tuple
+	tuple  tuple       // and other, below: as both ends see it
 
 	shown   *status.Record
 	state   atomic.Uint32  // status.State; shown has a copy
@@ -41,6 +42,8 @@ type Conn struct {
 	// Guarded by home.mu.
 	inode, netns, peerInode uint64 // inode also in shown
 	peerNet                 uint64 // cookie of the other end's network namespace; 0: ours
+	other                   tuple  // zero: it is not known how that sees it
+	translates              bool   // somebody tells of translated addresses
 	offers, attempt         int
 
 	// The attachment: set under home.mu before the state is Attached, from then
@@ -94,6 +97,11 @@ func newConn(tcp *net.TCPConn, active bool, o Options) *Conn {
 	c.state.Store(uint32(state))
 	c.become()
 	return c
+}
+
+// view is the connection as its links name it.
+func (c *Conn) view() home.View {
+	return home.View{Net: c.netns, Local: c.tuple.local, Remote: c.tuple.remote}
 }
 
 // permitted: the rules let it take a lane.
@@ -222,10 +230,10 @@ func (c *Conn) leaveLane() {
 // forget withdraws what was said of a connection that is not engaged; home.mu is
 // held.
 func (c *Conn) forget() {
-	if c.home.waiting[c.tuple] == c {
-		delete(c.home.waiting, c.tuple)
+	if c.home.waiting[c.inode] == c {
+		delete(c.home.waiting, c.inode)
 		if c.home.dir != nil {
-			c.home.dir.removeOffer(offerName(c.netns, c.tuple))
+			c.home.dir.removeOffer(offerName(c.view()))
 		}
 	}
 	c.leaveLane()

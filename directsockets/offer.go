@@ -1,7 +1,6 @@
 package directsockets
 
 import (
-	"encoding/hex"
 	"fmt"
 	"os"
 	"strconv"
@@ -9,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"exnet/directsockets/home"
 )
 
 // An offer says in the fabric directory that a connection looks for its peer: a
@@ -19,10 +20,7 @@ import (
 // that its owner gives it.
 const offerExpired = 2 * time.Second
 
-func offerName(netns uint64, t tuple) string {
-	local, remote := wire(t.local), wire(t.remote)
-	return fmt.Sprintf("o-%x-%s%s", netns, hex.EncodeToString(local[:]), hex.EncodeToString(remote[:]))
-}
+func offerName(v home.View) string { return "o-" + v.String() }
 
 func (d *directory) makeOffer(name, listener string, inode uint64) error {
 	unix.Unlinkat(d.fd, name, 0)

@@ -92,9 +92,9 @@ func openDiag(here uint64) (int, error) {
 	return s, nil
 }
 
-// checkProof judges what a peer of this uid has handed for the other end of t, which is
+// checkProof judges what a peer of this uid has handed for the other end, which sees the connection so, and is
 // in the network namespace net, or where our end is, here, if that is 0.
-func checkProof(t tuple, here, net, inode uint64, uid uint32, handed []int) bool {
+func checkProof(other tuple, here, net, inode uint64, uid uint32, handed []int) bool {
 	if len(handed) == 0 || inode == 0 || !someone(uid) {
 		return false
 	}
@@ -107,9 +107,9 @@ func checkProof(t tuple, here, net, inode uint64, uid uint32, handed []int) bool
 			return false
 		}
 		defer unix.Close(asks)
-		is, owner, found = lookup(asks, t)
+		is, owner, found = lookup(asks, other)
 	} else if len(handed) > 1 && isDiagOf(handed[1], net) {
-		is, owner, found = lookup(handed[1], t)
+		is, owner, found = lookup(handed[1], other)
 	}
 	if !found || is != inode || owner != uid {
 		return false
@@ -126,7 +126,7 @@ func (c *Conn) elsewhere() (yes bool) {
 		return false
 	}
 	defer unix.Close(asks)
-	if _, _, found := lookup(asks, c.tuple); found {
+	if _, _, found := lookup(asks, c.other); found {
 		return false
 	}
 	c.control(func(fd int) {
@@ -196,8 +196,8 @@ var socketDevice = sync.OnceValue(func() uint64 {
 	return device
 })
 
-// lookup asks the kernel, by a sock_diag socket, for the socket at the other end of t.
+// lookup asks the kernel, by a sock_diag socket, for the socket that sees a connection so.
 func lookup(asked int, t tuple) (inode uint64, uid uint32, found bool) {
-	inode, uid, err := diag.Lookup(asked, unix.IPPROTO_TCP, t.remote, t.local)
+	inode, uid, err := diag.Lookup(asked, unix.IPPROTO_TCP, t.local, t.remote)
 	return inode, uid, err == nil
 }

@@ -24,7 +24,7 @@ func TestAnswersOfOthersDoNotCount(t *testing.T) {
 		unix.Fstat(fd, &st)
 		want = st.Ino
 	})
-	inode, uid, found := lookup(s, a.tuple)
+	inode, uid, found := lookup(s, a.tuple.turned())
 	if !found || inode != want || int(uid) != unix.Geteuid() {
 		t.Fatalf("found %v: %d of %d, want %d", found, inode, uid, want)
 	}
@@ -38,7 +38,7 @@ func TestAnswersOfOthersDoNotCount(t *testing.T) {
 		if err := unix.Sendto(s, diag.Question(unix.IPPROTO_TCP, asked.remote, asked.local), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 			t.Fatal(err)
 		}
-		if inode, _, found := lookup(s, a.tuple); found {
+		if inode, _, found := lookup(s, a.tuple.turned()); found {
 			t.Errorf("the answer to another question counts: %d", inode)
 		}
 	}
@@ -91,7 +91,7 @@ func TestDiagOf(t *testing.T) {
 	}
 	defer closeAll(fds)
 	for _, handed := range [][]int{nil, fds, {fds[0], -1}} {
-		if checkProof(a.tuple, cookie, cookie, 1, uint32(unix.Geteuid()), handed) {
+		if checkProof(a.tuple.turned(), cookie, cookie, 1, uint32(unix.Geteuid()), handed) {
 			t.Errorf("%d descriptors prove that the other end is abroad", len(handed))
 		}
 	}

@@ -1,6 +1,7 @@
 package directsockets
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -13,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"exnet/directsockets/home"
 	"exnet/directsockets/internal/lane"
 	"exnet/directsockets/status"
 )
@@ -38,7 +40,7 @@ type rendezvous struct {
 	me       string                                      // our listener; "": none yet
 	listener pollable
 	sentry   *sentry
-	waiting  map[tuple]*Conn // OFFERED and ATTACHING
+	waiting  map[uint64]*Conn // OFFERED and ATTACHING, by inode
 	channels map[*channel]struct{}
 }
 
@@ -97,7 +99,7 @@ func meetingIn(fabric string) *rendezvous {
 	defer meetings.mu.Unlock()
 	r := meetings.by[fabric]
 	if r == nil {
-		r = &rendezvous{fabric: fabric, waiting: map[tuple]*Conn{}, channels: map[*channel]struct{}{}}
+		r = &rendezvous{fabric: fabric, waiting: map[uint64]*Conn{}, channels: map[*channel]struct{}{}}
 		if meetings.by == nil {
 			meetings.by = map[string]*rendezvous{}
 		}
@@ -254,7 +256,7 @@ func (r *rendezvous) find(c *Conn) {
 		c.stayLocked(unusable(err))
 		return
 	}
-	if err := r.dir.makeOffer(offerName(c.netns, c.tuple), r.me, c.inode); errors.Is(err, fs.ErrNotExist) {
+	if err := r.dir.makeOffer(offerName(c.view()), r.me, c.inode); errors.Is(err, fs.ErrNotExist) {
 		// The directory was removed: make it anew.
 		closeLater(r.listener)
 		unix.Close(r.dir.fd)
@@ -269,17 +271,56 @@ func (r *rendezvous) find(c *Conn) {
 	attempt := c.attempt
 	time.AfterFunc(offerLife, func() { r.expire(c, attempt) })
 	if !c.move(status.Counting, status.Offered) {
-		r.dir.removeOffer(offerName(c.netns, c.tuple)) // closed meanwhile
+		r.dir.removeOffer(offerName(c.view())) // closed meanwhile
 		return
 	}
-	r.waiting[c.tuple] = c
-	there := c.peerNet
-	if there == 0 {
-		there = c.netns
+	r.waiting[c.inode] = c
+	r.look(c)
+	if c.translates {
+		r.lookAgain(c, attempt, time.Millisecond)
 	}
-	if peer, inode, found := r.dir.lookOffer(offerName(there, c.tuple.turned())); found {
+}
+
+// look looks for the offer of the peer.
+func (r *rendezvous) look(c *Conn) {
+	there := home.View{Net: cmp.Or(c.peerNet, c.netns), Local: c.other.local, Remote: c.other.remote}
+	if c.other == (tuple{}) {
+		return
+	}
+	if peer, inode, found := r.dir.lookOffer(offerName(there)); found {
 		r.begin(c, peer, inode)
 	}
+}
+
+// lookAgain looks once it is told, which an offer brings about, that the peer sees the connection otherwise.
+func (r *rendezvous) lookAgain(c *Conn, attempt int, after time.Duration) {
+	time.AfterFunc(after, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if c.State() != status.Offered || c.attempt != attempt || r.dir == nil {
+			return
+		}
+		if r.translated(c) {
+			r.look(c)
+		}
+		r.lookAgain(c, attempt, 2*after)
+	})
+}
+
+// translated: somebody says how the peer sees the connection.
+func (r *rendezvous) translated(c *Conn) bool {
+	if !c.translates {
+		return false
+	}
+	other, ok := home.Translated(r.fabric, c.view())
+	if !ok {
+		return false
+	}
+	c.other, c.peerNet = tuple{other.Local, other.Remote}, 0
+	if other.Net != c.netns {
+		c.peerNet = other.Net
+	}
+	return true
 }
 
 // identify asks the kernel who c is, and the fabric where its other end is.
@@ -300,19 +341,29 @@ func (r *rendezvous) identify(c *Conn) status.Reason {
 		c.netns, _ = unix.GetsockoptUint64(int(fd), unix.SOL_SOCKET, unix.SO_NETNS_COOKIE) // else 0, for both ends
 		why = reasonNone
 	})
-	if why == reasonNone && !c.tuple.inland(env.subnets) {
-		there, ok := c.tuple.abroad(r.fabric, c.netns)
-		if !ok {
-			return reasonAddress
-		}
-		c.peerNet = there
+	if why != reasonNone {
+		return why
 	}
-	return why
+	c.other, c.peerNet = c.tuple.turned(), 0
+	c.translates = r.board.translated() && home.Translates(r.fabric)
+	if r.translated(c) || c.tuple.inland(env.subnets) {
+		return reasonNone
+	}
+	there, ok := c.tuple.abroad(r.fabric, c.netns)
+	c.peerNet = there
+	switch {
+	case ok:
+		return reasonNone
+	case c.translates: // it may be known once there is an offer
+		c.other = tuple{}
+		return reasonNone
+	}
+	return reasonAddress
 }
 
 // begin asks the owner of an offer for the connection.
 func (r *rendezvous) begin(c *Conn, peer string, inode uint64) {
-	r.dir.removeOffer(offerName(c.netns, c.tuple))
+	r.dir.removeOffer(offerName(c.view()))
 	if !c.move(status.Offered, status.Attaching) {
 		return
 	}
@@ -422,8 +473,8 @@ func (r *rendezvous) greeted(ch *channel) {
 
 // attach answers ATTACH.
 func (r *rendezvous) attach(ch *channel, m *message, handed []int) {
-	c := r.waiting[m.tuple.turned()]
-	if c != nil && c.inode != m.peerInode {
+	c := r.waiting[m.peerInode]
+	if c != nil && c.other != m.tuple && !(r.translated(c) && c.other == m.tuple) {
 		c = nil
 	}
 	refuse := func(why status.Reason) {
@@ -433,16 +484,16 @@ func (r *rendezvous) attach(ch *channel, m *message, handed []int) {
 	switch {
 	case c == nil || m.lane >= ch.usable() || !ch.theirs(m.lane) || m.generation == 0 || ch.own.Control(m.lane).Generation.Load() != 0:
 		refuse(reasonNoPeer)
-	case c.own != nil && c.tuple.first():
+	case c.own != nil && c.first():
 		refuse(reasonNone) // ours is on its way
-	case !checkProof(c.tuple, c.netns, c.peerNet, m.inode, ch.uid, handed):
+	case !checkProof(c.other, c.netns, c.peerNet, m.inode, ch.uid, handed):
 		refuse(reasonProof)
 		c.stayLocked(reasonProof)
 	case !ch.afford(m.lane):
 		refuse(reasonMemory)
 		c.stayLocked(reasonMemory)
 	default:
-		r.dir.removeOffer(offerName(c.netns, c.tuple))
+		r.dir.removeOffer(offerName(c.view()))
 		c.leaveLane()
 		c.takeLane(ch, m.lane, m.generation)
 		c.peerInode = m.inode
@@ -462,7 +513,7 @@ func (r *rendezvous) answered(ch *channel, m *message, handed []int) {
 			continue
 		}
 		switch why := status.Reason(m.reason); {
-		case m.kind == msgAttachOK && m.inode == c.peerInode && checkProof(c.tuple, c.netns, c.peerNet, m.inode, ch.uid, handed):
+		case m.kind == msgAttachOK && m.inode == c.peerInode && checkProof(c.other, c.netns, c.peerNet, m.inode, ch.uid, handed):
 			r.attached(c)
 		case m.kind == msgAttachOK:
 			c.stayLocked(reasonProof)
@@ -480,7 +531,7 @@ func (r *rendezvous) answered(ch *channel, m *message, handed []int) {
 
 // attached hands the connection over to engage, which waits for its calls.
 func (r *rendezvous) attached(c *Conn) {
-	delete(r.waiting, c.tuple)
+	delete(r.waiting, c.inode)
 	if c.move(status.Offered, status.Attached) || c.move(status.Attaching, status.Attached) {
 		go c.engage()
 	}
@@ -511,10 +562,13 @@ func (r *rendezvous) abandon(ch *channel) {
 
 // later gives up this attempt, and the connection after some.
 func (r *rendezvous) later(c *Conn, why status.Reason) {
-	if why == reasonNoPeer && c.peerNet == 0 && c.elsewhere() {
-		why = reasonNAT // and so it stays
+	switch {
+	case why == reasonNoPeer && c.other == (tuple{}):
+		why = reasonAddress // nobody knows of a translation, and so it stays
+	case why == reasonNoPeer && c.peerNet == 0 && c.elsewhere():
+		why = reasonNAT
 	}
-	if c.offers++; why == reasonNAT || c.offers >= offersMost {
+	if c.offers++; why == reasonNAT || why == reasonAddress || c.offers >= offersMost {
 		c.stayLocked(why)
 		return
 	}

@@ -65,8 +65,11 @@ func wire(a netip.AddrPort) (b [18]byte) {
 }
 
 // first decides, alike at both ends, which of two crossing ATTACH stays: that of
-// the end with the lower address.
-func (t tuple) first() bool {
-	a, b := wire(t.local), wire(t.remote)
-	return bytes.Compare(a[:], b[:]) < 0
+// the end with the lower address of its own.
+func (c *Conn) first() bool {
+	a, b := wire(c.tuple.local), wire(c.other.local)
+	if d := bytes.Compare(a[:], b[:]); d != 0 {
+		return d < 0
+	}
+	return c.netns < c.peerNet
 }

@@ -29,7 +29,7 @@ func (*bridgeCommand) Help() string {
 		`-v DIR:DIR -v /usr/local/lib/libextds.so:/usr/local/lib/libextds.so:ro -e LD_PRELOAD=/usr/local/lib/libextds.so -e EXN_FABRIC=DIR.
 
 Runs in the foreground until SIGTERM or Ctrl-C, which take the addresses back. That it is ready is said on standard error, by a line with "ready:", and to
-systemd (Type=notify). Connections by published ports or a service's address are translated on the way, and stay on TCP; exn-tun check says so.
+systemd (Type=notify). Where the kernel translates addresses on the way (published ports, addresses of services, redirection to a sidecar; iptables or nftables, here or in a container), it tells the two ends of a connection that looks for its peer how the other one sees it.
 
 	exn-tun bridge --fabric /run/exn-group docker0
 

@@ -31,6 +31,14 @@
 //
 // An address that two namespaces claim is neither's: one of them lies.
 //
+// # Translated addresses
+//
+// Where something translates an address on the way, as for a port published on the host or the address of a service,
+// the two ends have different names for their connection. Their offers, in the fabric directory, are questions
+// about it: a packet of it is followed through the tables of connections (conntrack) of its own network
+// namespace, of this one, and of the one to which its destination belongs then, to the socket that takes it. Both
+// ends are told, for as long as an offer is believed.
+//
 // # When it looks
 //
 // The kernel tells of each change of a link, an address or a route, here and in all namespaces
@@ -42,8 +50,7 @@
 // # What it is not
 //
 // It sees no virtual machines, no containers on macvlan or ipvlan, and none to which
-// programs in the kernel (eBPF) lead instead of routes in the main table. Where something translates an address on the way the two
-// ends have different names for it, do not find each other, and stay on TCP.
+// programs in the kernel (eBPF) lead instead of routes in the main table.
 package bridge
 
 import (
@@ -66,15 +73,16 @@ import (
 // A Registrar registers who is behind some interfaces of the network namespace that it
 // was opened in.
 type Registrar struct {
-	fabricDir string
-	names     []string // of bridges and veths; none: all
-	log       *slog.Logger
-	events    *os.File
-	mine      uint64                        // the cookie of this namespace
-	held      map[uint64]*home.Registration // by cookie; ours is always there
-	last      map[netip.Addr]uint64         // what is registered
-	disputed  map[netip.Addr]bool
-	absent    map[string]bool // of the names
+	fabricDir  string
+	names      []string // of bridges and veths; none: all
+	log        *slog.Logger
+	events     *os.File
+	translator *translator
+	mine       uint64                        // the cookie of this namespace
+	held       map[uint64]*home.Registration // by cookie; ours is always there
+	last       map[netip.Addr]uint64         // what is registered
+	disputed   map[netip.Addr]bool
+	absent     map[string]bool // of the names
 }
 
 // Open opens a registrar, and begins to listen. The fabric directory must be there.
@@ -97,7 +105,10 @@ func Open(fabricDir string, names []string, log *slog.Logger) (_ *Registrar, err
 	if r.events, err = listen(); err != nil {
 		return nil, err
 	}
-	if r.held[r.mine], err = home.Register(fabricDir, r.mine); err != nil {
+	if r.held[r.mine], err = home.Register(fabricDir, r.mine); err == nil {
+		r.translator, err = openTranslator(fabricDir, r.mine, log)
+	}
+	if err != nil {
 		r.events.Close()
 		return nil, err
 	}
@@ -141,9 +152,18 @@ func (r *Registrar) Run(ctx context.Context, ready func()) (err error) {
 		defer close(deaf)
 		why = r.hear(changes)
 	}()
+	translated := make(chan struct{})
+	go func() {
+		defer close(translated)
+		if err := r.translator.run(); !errors.Is(err, os.ErrClosed) {
+			r.log.Warn("connections whose addresses are translated stay on TCP from now on", "err", err)
+		}
+	}()
 	defer func() {
 		r.events.Close() // which ends hear
 		<-deaf
+		r.translator.events.Close() // which ends run
+		<-translated
 		err = errors.Join(err, r.close())
 	}()
 	pause, told := soonest, false
@@ -213,6 +233,11 @@ func (r *Registrar) look() (missing bool, err error) {
 		r.absent[name] = !slices.Contains(found.names, name)
 	}
 	owner, wanted := r.judge(found.all), map[uint64][]netip.Addr{r.mine: nil}
+	paths := make(map[uint64]string)
+	for _, m := range found.all {
+		paths[m.cookie] = m.path
+	}
+	r.translator.know(owner, paths)
 	for a, cookie := range owner {
 		wanted[cookie] = append(wanted[cookie], a)
 	}
@@ -287,7 +312,7 @@ func (r *Registrar) Addresses() int { return len(r.last) }
 
 // close takes all back, and the directory with it.
 func (r *Registrar) close() error {
-	var errs []error
+	errs := []error{r.translator.close()}
 	for _, h := range r.held {
 		errs = append(errs, h.Hold(nil))
 	}

@@ -20,6 +20,7 @@ import (
 // A member is one interface that is on a bridge, or at the end of a route.
 type member struct {
 	cookie    uint64 // of the namespace that it is in
+	path      string // by which that is found; "": ours
 	addresses []netip.Addr
 }
 
@@ -67,7 +68,7 @@ func members(names []string, mine uint64) (membership, error) {
 		w := wayBy(l, addresses[a.Index], routes[a.Index])
 		ways[a.Index] = w
 		found.names = append(found.names, a.Name)
-		found.all = append(found.all, member{mine, w.own})
+		found.all = append(found.all, member{cookie: mine, addresses: w.own})
 	}
 	ports := make(map[int][]port) // by the number that we have given to the other namespace
 	for _, l := range links {
@@ -81,12 +82,13 @@ func members(names []string, mine uint64) (membership, error) {
 			ports[a.NetNsID] = append(ports[a.NetNsID], p)
 		}
 	}
-	err = namespaces(func(ns *netns.NS) error {
+	err = namespaces(func(path string, ns *netns.NS) error {
 		nsid, err := netlink.GetNetNsIdByFd(ns.Fd()) // -1: it has none
 		if err != nil || len(ports[nsid]) == 0 {
 			return err
 		}
 		m, err := beyond(ns, ports[nsid])
+		m.path = path
 		found.all = append(found.all, m)
 		delete(ports, nsid)
 		return err
@@ -239,7 +241,7 @@ func whole[T any](list func() ([]T, error)) (all []T, err error) {
 
 // namespaces calls f for each network namespace but this one, until enough says so:
 // those of processes, and those that are mounted.
-func namespaces(f func(*netns.NS) error, enough func() bool) error {
+func namespaces(f func(path string, ns *netns.NS) error, enough func() bool) error {
 	own, err := os.Readlink("/proc/thread-self/ns/net")
 	if err != nil {
 		return fmt.Errorf("the network namespace of this process: %w", err)
@@ -255,7 +257,7 @@ func namespaces(f func(*netns.NS) error, enough func() bool) error {
 		}
 		defer ns.Close()
 		seen[name] = true
-		return f(ns)
+		return f(path, ns)
 	}
 	var errs []error
 	processes, _ := filepath.Glob("/proc/[0-9]*") // the pattern is good

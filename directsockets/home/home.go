@@ -12,6 +12,12 @@
 // runs, so what a crash leaves misleads nobody: in that namespace the address is, or
 // no connection to it is found there.
 //
+// Where addresses are translated on the way, the ends of a connection know it by different ones. A registrar
+// that sees the offers of connections, and what the kernel has made of them, tells each how the other sees it:
+//
+//	t, err := home.Translate("/run/exn")
+//	err = t.Say(View{…}, View{…})                  // for as long as an offer is believed
+//
 // # Trust
 //
 // Who may register an address may have the bytes of its connections. So the

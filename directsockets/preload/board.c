@@ -36,6 +36,7 @@ enum { ENTRIES = 4096, RECENT_S = 2 };
 struct board {
 	_Atomic uint32_t connected[ENTRIES], accepted[ENTRIES]; // seconds
 	_Atomic uint32_t brief[ENTRIES];
+	_Atomic uint32_t translated; // written by exn-tun bridge: the ends may know different ports
 };
 
 static struct board *_Atomic board; // other threads may be at what is closed
@@ -73,6 +74,12 @@ _Atomic uint32_t *board_brief(uint16_t port)
 	return (b ? b->brief : brief) + port % ENTRIES;
 }
 
+bool board_translated(void)
+{
+	struct board *b = board;
+	return !b || atomic_load_explicit(&b->translated, memory_order_relaxed);
+}
+
 bool board_meet(uint16_t port, bool active)
 {
 	struct board *b = board;
@@ -84,5 +91,5 @@ bool board_meet(uint16_t port, bool active)
 	if (atomic_load_explicit(own, memory_order_relaxed) != now)
 		atomic_store_explicit(own, now, memory_order_relaxed);
 	atomic_thread_fence(memory_order_seq_cst);
-	return now - atomic_load_explicit(other, memory_order_relaxed) <= RECENT_S;
+	return now - atomic_load_explicit(other, memory_order_relaxed) <= RECENT_S || board_translated();
 }

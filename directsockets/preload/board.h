@@ -14,6 +14,10 @@
 // late. True also where nobody can know.
 bool board_meet(uint16_t port, bool active);
 
+// board_translated: somebody may tell of connections whose ends know different addresses (home.h). Also
+// where nobody can know.
+bool board_translated(void);
+
 // board_brief is a counter for connections to this port, which belongs to worth.c.
 // Processes share it where there is a board.
 _Atomic uint32_t *board_brief(uint16_t port);

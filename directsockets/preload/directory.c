@@ -100,10 +100,10 @@ static bool deserted(const char *name)
 	return yes;
 }
 
-int64_t directory_age(const char *offer)
+int64_t directory_age(int in, const char *name)
 {
 	struct stat st; // fstatat may be another preloaded library's, which changes times as it does the clock
-	return real.syscall(SYS_newfstatat, directory, offer, &st, AT_SYMLINK_NOFOLLOW) < 0 ? INT64_MAX : clock_wall() - st.st_mtime;
+	return real.syscall(SYS_newfstatat, in, name, &st, AT_SYMLINK_NOFOLLOW) < 0 ? INT64_MAX : clock_wall() - st.st_mtime;
 }
 
 // stale: an offer that has expired or whose process is gone.
@@ -118,7 +118,7 @@ static bool stale(const char *offer)
 	if (!colon || colon - target >= DIRECTORY_NAME || strchr(target, '/'))
 		return true;
 	*colon = 0;
-	int64_t age = directory_age(offer);
+	int64_t age = directory_age(directory, offer);
 	return deserted(target) || (age > DIRECTORY_OFFER_S && age < INT64_MAX);
 }
 

@@ -26,8 +26,8 @@ void directory_close(void);
 // directory_address is where the listener of that name is reached.
 socklen_t directory_address(struct sockaddr_un *a, const char *name);
 
-// directory_age is how old an offer is, in seconds; INT64_MAX: it is gone.
-int64_t directory_age(const char *offer);
+// directory_age is how old what lies in a directory is, in seconds; INT64_MAX: it is gone.
+int64_t directory_age(int in, const char *name);
 
 // directory_sweep removes what crashed processes left: listeners nobody listens on
 // and expired offers.

@@ -155,13 +155,14 @@ struct conn {
 	_Atomic int kept;              // our copy of the last descriptor, closed while a call went on; or 0
 	_Atomic bool offer_out; // our offer is in the directory
 	_Atomic bool considered; // for a lane; worth.c
+	bool translates; // somebody tells of translated addresses; home.c
 	uint8_t offers, looks;
 	uint16_t port; // of the server, network order; 0: unknown
 	uint32_t mark; // for walks over descriptors
 	_Atomic uint32_t rcvlowat; // the program's; the kernel's is 1 while engaged
 	_Atomic uint64_t rcvtimeo_ns, sndtimeo_ns; // 0: none
 	_Atomic int32_t linger_s;                  // -1: off
-	struct tuple tuple;
+	struct tuple tuple, other; // as both ends see it; the ports of other are 0: it is not known how that does
 	uint64_t ino, peer_ino;
 	uint64_t net, peer_net; // cookies of the network namespaces of both ends; of the other's 0: as ours
 

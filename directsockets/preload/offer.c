@@ -16,20 +16,12 @@
 #include "directory.h"
 #include "tuple.h"
 
-enum { OFFER_NAME = 120 };
+enum { OFFER_NAME = 2 + TUPLE_NAME };
 
 static void offer_name(char to[OFFER_NAME], const struct tuple *t, uint64_t cookie)
 {
-	static const char hex[] = "0123456789abcdef";
-	int k = snprintf(to, OFFER_NAME, "o-%llx-", (unsigned long long)cookie);
-	const uint8_t *part[4] = {t->local, (const uint8_t *)&t->local_port, t->remote, (const uint8_t *)&t->remote_port};
-	const int len[4] = {16, 2, 16, 2};
-	for (int i = 0; i < 4; i++)
-		for (int j = 0; j < len[i]; j++) {
-			to[k++] = hex[part[i][j] >> 4];
-			to[k++] = hex[part[i][j] & 15];
-		}
-	to[k] = 0;
+	memcpy(to, "o-", 2);
+	tuple_name(to + 2, t, cookie);
 }
 
 bool offer_make(struct conn *c, const char *listener)
@@ -58,16 +50,14 @@ void offer_remove(struct conn *c)
 bool offer_look(struct conn *c, char peer[64], uint64_t *ino)
 {
 	char name[OFFER_NAME], target[128];
-	struct tuple turned;
-	tuple_turn(&turned, &c->tuple);
-	offer_name(name, &turned, c->peer_net ? c->peer_net : c->net);
+	offer_name(name, &c->other, c->peer_net ? c->peer_net : c->net);
 	ssize_t n = readlinkat(directory, name, target, sizeof target - 1);
 	if (n <= 0)
 		return false;
 	target[n] = 0;
 	char *colon = strchr(target, ':');
 	if (!colon || colon - target >= 64 || strchr(target, '/') || target[0] != 'p' ||
-	    directory_age(name) > DIRECTORY_OFFER_S) {
+	    directory_age(directory, name) > DIRECTORY_OFFER_S) {
 		unlinkat(directory, name, 0);
 		return false;
 	}

@@ -143,7 +143,7 @@ static bool abroad(int fd, uint64_t net)
 	       real.getsockopt(fd, SOL_SOCKET, HOME_COOKIE, &cookie, &n) == 0 && cookie == net;
 }
 
-// lookup asks the kernel for the socket at the other end, in the namespace of asked.
+// lookup asks the kernel for the socket of that tuple, in the namespace of asked.
 static bool lookup(int asked, const struct tuple *t, uint64_t *ino, uint32_t *uid)
 {
 	static const struct sockaddr_nl kernel = {.nl_family = AF_NETLINK};
@@ -165,11 +165,11 @@ static bool lookup(int asked, const struct tuple *t, uint64_t *ino, uint32_t *ui
 	if (getrandom(&q.h.nlmsg_seq, sizeof q.h.nlmsg_seq, GRND_NONBLOCK) != sizeof q.h.nlmsg_seq)
 		return false;
 	q.r.sdiag_family = v4 ? AF_INET : AF_INET6;
-	q.r.id.idiag_sport = t->remote_port;
-	q.r.id.idiag_dport = t->local_port;
+	q.r.id.idiag_sport = t->local_port;
+	q.r.id.idiag_dport = t->remote_port;
 	q.r.id.idiag_cookie[0] = q.r.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
-	memcpy(q.r.id.idiag_src, t->remote + at, size);
-	memcpy(q.r.id.idiag_dst, t->local + at, size);
+	memcpy(q.r.id.idiag_src, t->local + at, size);
+	memcpy(q.r.id.idiag_dst, t->remote + at, size);
 	if (real.sendto(asked, &q, sizeof q, MSG_DONTWAIT, (const struct sockaddr *)&kernel, sizeof kernel) != (ssize_t)sizeof q)
 		return false;
 	ssize_t n = real.recvfrom(asked, &a, sizeof a, MSG_DONTWAIT, (struct sockaddr *)&from, &len); // answered synchronously
@@ -180,8 +180,8 @@ static bool lookup(int asked, const struct tuple *t, uint64_t *ino, uint32_t *ui
 	memcpy(&m, NLMSG_DATA(&a.h), sizeof m);
 	at = m.idiag_family == AF_INET ? 12 : 0; // of an IPv6 socket the addresses are told as mapped ones
 	size = 16 - at;
-	if (m.id.idiag_sport != t->remote_port || m.id.idiag_dport != t->local_port ||
-	    memcmp(m.id.idiag_src, t->remote + at, size) != 0 || memcmp(m.id.idiag_dst, t->local + at, size) != 0)
+	if (m.id.idiag_sport != t->local_port || m.id.idiag_dport != t->remote_port ||
+	    memcmp(m.id.idiag_src, t->local + at, size) != 0 || memcmp(m.id.idiag_dst, t->remote + at, size) != 0)
 		return false;
 	*ino = m.idiag_inode;
 	*uid = m.idiag_uid;
@@ -219,20 +219,20 @@ static bool diag_ready(uint64_t here)
 	return diag >= 0 && diag_net == here;
 }
 
-bool proof_elsewhere(const struct tuple *t, uint64_t here)
+bool proof_elsewhere(const struct tuple *other, uint64_t here)
 {
 	uint64_t ino;
 	uint32_t uid;
-	return diag_ready(here) && !lookup(diag, t, &ino, &uid);
+	return diag_ready(here) && !lookup(diag, other, &ino, &uid);
 }
 
-enum reason proof_check(const struct tuple *t, uint64_t here, uint64_t net, uint64_t ino, uint32_t uid, const struct proof *handed)
+enum reason proof_check(const struct tuple *other, uint64_t here, uint64_t net, uint64_t ino, uint32_t uid, const struct proof *handed)
 {
 	uint64_t is = 0, dev = 0;
 	uint32_t owner = ~0u;
 	if (!diag_ready(here) || handed->watcher < 0 || ino == 0 || (net && !abroad(handed->diag, net)))
 		return REASON_PROOF;
-	if (!lookup(net ? handed->diag : diag, t, &is, &owner))
+	if (!lookup(net ? handed->diag : diag, other, &is, &owner))
 		return REASON_PROOF;
 	if (is == 0) // closed since; what is left of it the kernel still knows
 		return REASON_PEER_GONE;

@@ -20,13 +20,13 @@ struct proof {
 bool proof_make(int fd, bool abroad, struct proof *p);
 void proof_drop(struct proof *p);
 
-// proof_check: does the TCP socket at the other end of the tuple, in the network namespace of the
+// proof_check: does the TCP socket at the other end, which sees the connection so, in the network namespace of the
 // cookie `net` (0: that of our end, `here`), have this inode and belong to this uid, and does
 // what was handed show it? REASON_NONE if so; if nobody holds it any more, PEER_GONE.
-enum reason proof_check(const struct tuple *t, uint64_t here, uint64_t net, uint64_t ino, uint32_t uid, const struct proof *handed);
+enum reason proof_check(const struct tuple *other, uint64_t here, uint64_t net, uint64_t ino, uint32_t uid, const struct proof *handed);
 
-// proof_elsewhere: in the network namespace of our end no socket is the other end of the tuple.
-bool proof_elsewhere(const struct tuple *t, uint64_t here);
+// proof_elsewhere: in the network namespace of our end no socket is the other one.
+bool proof_elsewhere(const struct tuple *other, uint64_t here);
 
 // proof_forget drops what the process keeps for it (after fork).
 void proof_forget(void);

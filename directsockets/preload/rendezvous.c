@@ -8,23 +8,21 @@
 //
 //	o-NETNS-LOCAL-REMOTE  ->  p-PID-RANDOM:INODE
 //
-// named by its own view of the connection. A connection looks for the one with the
-// ends exchanged; if there is none, it makes its own and looks once more. So of two
-// that come at the same time at least one sees the other. Who sees the other's offer connects to
-// its listener (once per pair of processes) and sends ATTACH with a lane and the
-// proof; the other checks, proves itself and answers.
+// named by its own view of the connection. A connection looks for that of the other's view: with the
+// ends exchanged, or with those that exn-tun bridge tells once it has seen an offer of either (home.h). If there
+// is none, it makes its own and looks once more. So of two that come at the same time at least one sees the other. Who
+// sees the other's offer connects to its listener (once per pair of processes) and sends ATTACH with a
+// lane and the proof; the other checks, proves itself and answers.
 //
 //	COUNTING ──threshold──► OFFERED ──ATTACH came, proof good──► ATTACHED
 //	    ▲  └─peer's offer found──► ATTACHING ──ATTACH_OK───────────┘
 //	    └────1 s without an answer────┘
 //
-// If both sent ATTACH, the one of the end with the lower address wins; the loser
-// drops its own and answers.
+// If both sent ATTACH, the one of the end with the lower address wins; the loser drops its own and answers.
 //
-// Nobody waits: there is no thread, the steps happen inside the program's own
-// socket calls, one every few calls (`due`), with a longer pause after each
-// failure, so that a plain peer costs a handful of system calls in all. What came from a peer any call
-// may handle, for all connections (`progress`). Offers older than 1 s are removed by whoever finds them.
+// Nobody waits: there is no thread, the steps happen inside the program's own socket calls, one every few
+// calls (`due`), with a longer pause after each failure, so that a plain peer costs a handful of system calls in all. What came
+// from a peer any call may handle, for all connections (`progress`). Offers older than 1 s are removed by whoever finds them.
 //
 // One lock serialises this file inside a process. Who finds it taken goes on with TCP and tries at
 // the next step; who gives something up waits for it, but not for ever, since it may be a handler
@@ -94,9 +92,11 @@ static void stay(struct conn *c, int fd, enum reason why)
 
 static void later(struct conn *c, int fd, enum reason why)
 {
-	if (why == REASON_NO_PEER && !c->peer_net && proof_elsewhere(&c->tuple, c->net) && conn_tcp_state(fd) == ESTABLISHED)
-		why = REASON_NAT; // and so it stays
-	if (why == REASON_NAT || ++c->offers >= (config.require ? OFFERS_FEW : OFFERS_MOST)) {
+	if (why == REASON_NO_PEER && !c->other.local_port)
+		why = REASON_NOT_LOCAL; // nobody knows of a translation, and so it stays
+	else if (why == REASON_NO_PEER && !c->peer_net && proof_elsewhere(&c->other, c->net) && conn_tcp_state(fd) == ESTABLISHED)
+		why = REASON_NAT;
+	if (why == REASON_NAT || why == REASON_NOT_LOCAL || ++c->offers >= (config.require ? OFFERS_FEW : OFFERS_MOST)) {
 		stay(c, fd, why);
 		return;
 	}
@@ -281,17 +281,14 @@ static void refuse(struct channel *ch, const struct message *m, enum reason why)
 // named: c is the one that ATTACH asks for.
 static bool named(const struct conn *c, const struct channel *ch, const struct message *m)
 {
-	struct tuple turned;
 	(void)ch;
-	tuple_turn(&turned, &m->tuple);
-	return (c->state == CONN_OFFERED || c->state == CONN_ATTACHING) && c->ino == m->peer_ino &&
-	       tuple_equal(&c->tuple, &turned) && !conn_shared(c);
+	return (c->state == CONN_OFFERED || c->state == CONN_ATTACHING) && c->ino == m->peer_ino && !conn_shared(c);
 }
 
 // unproven: why not to believe that the peer owns the other end; a proof fails, too, while its socket is being closed.
 static enum reason unproven(const struct conn *c, int fd, const struct channel *ch, const struct message *m, const struct proof *handed)
 {
-	enum reason why = proof_check(&c->tuple, c->net, c->peer_net, m->ino, ch->uid, handed);
+	enum reason why = proof_check(&c->other, c->net, c->peer_net, m->ino, ch->uid, handed);
 	return why == REASON_PROOF && conn_fin_came(fd) ? REASON_PEER_GONE : why;
 }
 
@@ -302,9 +299,10 @@ static void attach(struct channel *ch, const struct message *m, const struct pro
 	uint32_t most = ch->own.lanes < ch->peer.lanes ? ch->own.lanes : ch->peer.lanes;
 	bool theirs = (m->lane & 1) == (ch->inviter ? 1u : 0u);
 	enum reason why;
-	if (!c || m->lane >= most || !theirs || m->generation == 0 || lane_ctl(&ch->own, m->lane)->generation != 0) {
+	bool seen = c && (tuple_equal(&c->other, &m->tuple) || (tuple_translated(c) && tuple_equal(&c->other, &m->tuple)));
+	if (!seen || m->lane >= most || !theirs || m->generation == 0 || lane_ctl(&ch->own, m->lane)->generation != 0) {
 		refuse(ch, m, REASON_NO_PEER);
-	} else if (c->state == CONN_ATTACHING && c->own && tuple_first(&c->tuple)) {
+	} else if (c->state == CONN_ATTACHING && c->own && tuple_first(c)) {
 		refuse(ch, m, REASON_NONE); // ours is on its way
 	} else if ((why = unproven(c, fd, ch, m, handed)) != REASON_NONE) {
 		refuse(ch, m, why);
@@ -483,19 +481,21 @@ void rendezvous_step(struct conn *c, int fd)
 	if (c->calls < c->due || (c->owner != process_id() && c->state != CONN_COUNTING) || !enter())
 		return;
 	int saved = errno;
-	uint64_t now = clock_ns();
+	char peer[64];
+	uint64_t now = clock_ns(), ino;
 	switch (c->state) {
 	case CONN_COUNTING:
 		first(c, fd);
 		break;
 	case CONN_OFFERED:
 	case CONN_ATTACHING:
-		// Ever more seldom: a peer that does not come costs a few looks, not one in
-		// so many calls.
+		// Ever more seldom: a peer that does not come costs a few looks, not one in so many calls.
 		c->due = c->calls + 1 + (c->calls - c->offered_calls) / 4;
 		progress();
 		if (c->state == CONN_ATTACHING)
 			ask(c, fd);
+		else if (c->state == CONN_OFFERED && tuple_translated(c) && offer_look(c, peer, &ino))
+			begin(c, fd, peer, ino);
 		if ((c->state == CONN_OFFERED || c->state == CONN_ATTACHING) && now - c->offered_ns > OFFER_NS) {
 			offer_remove(c);
 			conn_leave_lane(c);

@@ -4,9 +4,11 @@
 #include "tuple.h"
 
 #include <netinet/in.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
+#include "board.h"
 #include "config.h"
 #include "conn.h"
 #include "home.h"
@@ -71,7 +73,11 @@ static bool inland(const struct tuple *t)
 	return !memcmp(t->local, t->remote, 16) || (named(t->local) && named(t->remote));
 }
 
-void tuple_turn(struct tuple *to, const struct tuple *t)
+// A tuple as text: these parts in hex, nothing between them.
+enum { PARTS = 4 };
+static const int part_size[PARTS] = {16, 2, 16, 2};
+
+static void turn(struct tuple *to, const struct tuple *t)
 {
 	*to = *t;
 	memcpy(to->local, t->remote, 16);
@@ -86,10 +92,44 @@ bool tuple_equal(const struct tuple *a, const struct tuple *b)
 	       a->remote_port == b->remote_port;
 }
 
-bool tuple_first(const struct tuple *t)
+bool tuple_first(const struct conn *c)
 {
-	int d = memcmp(t->local, t->remote, 16);
-	return d ? d < 0 : memcmp(&t->local_port, &t->remote_port, 2) < 0;
+	int d = memcmp(c->tuple.local, c->other.local, 16);
+	d = d ? d : memcmp(&c->tuple.local_port, &c->other.local_port, 2);
+	return d ? d < 0 : c->net < c->peer_net;
+}
+
+void tuple_name(char to[TUPLE_NAME], const struct tuple *t, uint64_t cookie)
+{
+	static const char hex[] = "0123456789abcdef";
+	int k = snprintf(to, TUPLE_NAME, "%llx-", (unsigned long long)cookie);
+	const uint8_t *part[PARTS] = {t->local, (const uint8_t *)&t->local_port, t->remote, (const uint8_t *)&t->remote_port};
+	for (int i = 0; i < PARTS; i++)
+		for (int j = 0; j < part_size[i]; j++) {
+			to[k++] = hex[part[i][j] >> 4];
+			to[k++] = hex[part[i][j] & 15];
+		}
+	to[k] = 0;
+}
+
+static int digit(char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; }
+
+bool tuple_named(const char *name, struct tuple *t, uint64_t *cookie)
+{
+	char *at;
+	uint8_t *part[PARTS] = {t->local, (uint8_t *)&t->local_port, t->remote, (uint8_t *)&t->remote_port};
+	memset(t, 0, sizeof *t);
+	*cookie = strtoull(name, &at, 16);
+	if (*at++ != '-' || !*cookie)
+		return false;
+	for (int i = 0; i < PARTS; i++)
+		for (int j = 0; j < part_size[i]; j++, at += 2) {
+			int high = digit(at[0]), low = high < 0 ? -1 : digit(at[1]);
+			if (low < 0)
+				return false;
+			part[i][j] = (uint8_t)(high << 4 | low);
+		}
+	return !*at && t->local_port && t->remote_port;
 }
 
 // abroad: does the other end lie in another network namespace, from which we know
@@ -100,6 +140,17 @@ static bool abroad(struct conn *c)
 	if (!home_find(c->tuple.local, &here) || here != c->net || !home_find(c->tuple.remote, &there))
 		return false;
 	c->peer_net = there == here ? 0 : there;
+	return true;
+}
+
+bool tuple_translated(struct conn *c)
+{
+	struct tuple other;
+	uint64_t net;
+	if (!c->translates || !home_translated(&c->tuple, c->net, &other, &net))
+		return false;
+	c->other = other;
+	c->peer_net = net == c->net ? 0 : net;
 	return true;
 }
 
@@ -129,10 +180,15 @@ enum reason tuple_identify(struct conn *c, int fd)
 	c->ino = st.st_ino;
 	c->net = home_cookie(fd);
 	c->nonblock = flags >= 0 && (flags & O_NONBLOCK);
-	c->peer_net = 0;
 	c->named = true;
 	conn_options(c, fd, -1);
 	if (!policy_upgrades(c))
 		return REASON_POLICY;
-	return inland(&c->tuple) || abroad(c) ? REASON_NONE : REASON_NOT_LOCAL;
+	turn(&c->other, &c->tuple);
+	c->peer_net = 0;
+	c->translates = board_translated() && home_translates();
+	if (tuple_translated(c) || inland(&c->tuple) || abroad(c))
+		return REASON_NONE;
+	c->other = (struct tuple){0};
+	return c->translates ? REASON_NONE : REASON_NOT_LOCAL;
 }

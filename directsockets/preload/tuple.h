@@ -17,11 +17,16 @@ void tuple_side(uint8_t to[16], uint16_t *port, const struct sockaddr_storage *s
 uint16_t tuple_port(const struct sockaddr *a, socklen_t n);
 
 // tuple_identify names a connection: its ends, its inode, in which namespace the other
-// end is. REASON_NO_PEER: it has no ends yet. REASON_NONE: it may upgrade.
+// end is, and how that sees it. REASON_NO_PEER: it has no ends yet. REASON_NONE: it may upgrade.
 enum reason tuple_identify(struct conn *c, int fd);
 
-// tuple_turn is how the other end sees it.
-void tuple_turn(struct tuple *to, const struct tuple *t);
+// tuple_translated looks whether somebody says by now that the other end sees other addresses.
+bool tuple_translated(struct conn *c);
+
+// tuple_name writes a tuple and the cookie of its network namespace as text, and tuple_named reads that.
+enum { TUPLE_NAME = 16 + 1 + 2 * (16 + 2 + 16 + 2) + 1 };
+void tuple_name(char to[TUPLE_NAME], const struct tuple *t, uint64_t cookie);
+bool tuple_named(const char *name, struct tuple *t, uint64_t *cookie);
 
 struct subnet;
 bool tuple_inside(const uint8_t address[16], const struct subnet *s);
@@ -29,7 +34,7 @@ bool tuple_inside(const uint8_t address[16], const struct subnet *s);
 bool tuple_equal(const struct tuple *a, const struct tuple *b);
 
 // tuple_first decides, alike at both ends, which of two crossing ATTACH stays: that
-// of the end with the lower address.
-bool tuple_first(const struct tuple *t);
+// of the end with the lower address of its own.
+bool tuple_first(const struct conn *c);
 
 #endif

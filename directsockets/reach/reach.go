@@ -72,7 +72,8 @@ func Try(ctx context.Context, address, fabric string) (v Verdict, err error) {
 	defer conn.Close()
 	local, remote := end(conn.LocalAddr()), end(conn.RemoteAddr())
 	v.Remote = remote
-	if local.Addr() != remote.Addr() && !(local.Addr().IsLoopback() && remote.Addr().IsLoopback()) {
+	there, isTranslated := translated(ctx, conn, fabric, local, remote)
+	if !isTranslated && local.Addr() != remote.Addr() && !(local.Addr().IsLoopback() && remote.Addr().IsLoopback()) {
 		for _, a := range []netip.Addr{local.Addr(), remote.Addr()} {
 			if _, err := home.Find(fabric, a); err != nil {
 				return v.no(fmt.Sprintf("%v is neither the other end's own address nor registered in %s", a, fabric), status.Reason(4).Remedy())
@@ -83,14 +84,15 @@ func Try(ctx context.Context, address, fabric string) (v Verdict, err error) {
 		return v.no(fmt.Sprintf("the kernel does not say whose a socket is (sock_diag: %v)", err),
 			"load its module tcp_diag, in a container on the host; it is CONFIG_INET_TCP_DIAG, and some small kernels, gVisor and qemu's emulation of one program lack it")
 	}
-	tables, other, err := peerTables(local, remote)
+	tables, other, err := peerTables(there.Remote, there.Local)
 	if err != nil {
 		return v, err
 	}
 	if other.IsValid() {
-		return v.no(fmt.Sprintf("nat: the other end is %v, for something translates the address", other), fmt.Sprintf("connect to %v", other))
+		return v.no(fmt.Sprintf("nat: the other end is %v, for something translates the address", other),
+			fmt.Sprintf("connect to %v, or run exn-tun bridge in this network namespace, that of the host", other))
 	}
-	inode, uid, err := listener(tables, remote)
+	inode, uid, err := listener(tables, there.Local)
 	if err != nil {
 		return v, err
 	}
@@ -113,6 +115,25 @@ func Try(ctx context.Context, address, fabric string) (v Verdict, err error) {
 		v.Program = strings.ToValidUTF8(strings.TrimSpace(string(name)), "?")
 	}
 	return judge(v, p, found, fabric)
+}
+
+// translated is how the other end sees a connection of ours, by other addresses if somebody says so to those who
+// look for it, as programs do.
+func translated(ctx context.Context, conn net.Conn, fabric string, local, remote netip.AddrPort) (there home.View, is bool) {
+	ours := home.View{Local: local, Remote: remote}
+	if tcp, ok := conn.(*net.TCPConn); ok && home.Translates(fabric) {
+		raw, err := tcp.SyscallConn()
+		if err == nil {
+			err = raw.Control(func(fd uintptr) { ours.Net, _ = unix.GetsockoptUint64(int(fd), unix.SOL_SOCKET, unix.SO_NETNS_COOKIE) })
+		}
+		if err == nil {
+			there, is = home.Ask(ctx, fabric, ours)
+		}
+	}
+	if !is {
+		there = ours.Turned()
+	}
+	return there, is
 }
 
 // judge goes through what both libraries would.

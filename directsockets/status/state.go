@@ -73,7 +73,7 @@ var reasons = [...]struct{ name, remedy string }{
 	{"raw system call", "the program waits or moves bytes by system calls of its own (Bun), or never waits"},
 	{"policy", "the policy file keeps it on TCP (exn-tun run --policy)"},
 	{"short connections", "for now: connections to that port were too short of late to be worth a lane, so it gets one only after 64 calls; set EXN_DS_CALLS to have it earlier"},
-	{"nat", "its other end has other addresses: something between them translates, such as REDIRECT or DNAT of iptables; connect to where the server listens"},
+	{"nat", "its other end has other addresses: something between them translates, such as REDIRECT or DNAT of iptables; run exn-tun bridge, which tells both ends, or connect to where the server listens"},
 	{"unread", "for now: its peer read nothing while the lane was full, and TCP holds more; EXN_DS_STUCK_MS says how long that may be"},
 	{"seccomp", "the program has set a filter of its own system calls, which may have it killed for those of the library"},
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"cmp"
 	"errors"
+	"net"
 	"os"
 	"os/exec"
 	"slices"
@@ -27,6 +28,7 @@ func TestBridge(t *testing.T) {
 		for _, name := range []string{"a", "b"} {
 			netns.Plug(t, bridge, "to-"+name, netns.End{NS: places[name], Link: "eth0", Addr: []string{addresses[name] + "/24"}})
 		}
+		do(t, places["host"], func() error { return allow("ip_forward") })
 	})
 }
 
@@ -34,13 +36,6 @@ func TestBridge(t *testing.T) {
 func TestRoutes(t *testing.T) {
 	joined(t, "", func(places map[string]*netns.NetNS, addresses map[string]string) {
 		host := places["host"]
-		do := func(ns *netns.NetNS, f func() error) {
-			ns.Do(t, func() {
-				if err := f(); err != nil {
-					t.Fatal(err)
-				}
-			})
-		}
 		route := func(link string, to string) error {
 			l, err := netlink.LinkByName(link)
 			if err != nil {
@@ -52,8 +47,7 @@ func TestRoutes(t *testing.T) {
 			}
 			return netlink.RouteAdd(&netlink.Route{LinkIndex: l.Attrs().Index, Dst: dst, Scope: netlink.SCOPE_LINK})
 		}
-		allow := func(what string) error { return os.WriteFile("/proc/sys/net/ipv4/"+what, []byte("1"), 0) }
-		do(host, func() error {
+		do(t, host, func() error {
 			lo, err := netlink.LinkByName("lo")
 			if err != nil {
 				return err
@@ -66,13 +60,24 @@ func TestRoutes(t *testing.T) {
 		})
 		for _, name := range []string{"a", "b"} {
 			netns.Veth(t, netns.End{NS: host, Link: "to-" + name}, netns.End{NS: places[name], Link: "eth0", Addr: []string{addresses[name] + "/32"}})
-			do(host, func() error {
+			do(t, host, func() error {
 				return errors.Join(route("to-"+name, addresses[name]+"/32"), allow("conf/to-"+name+"/proxy_arp"))
 			})
-			do(places[name], func() error { return route("eth0", "0.0.0.0/0") })
+			do(t, places[name], func() error { return route("eth0", "0.0.0.0/0") })
 		}
 	})
 }
+
+func do(t *testing.T, ns *netns.NetNS, f func() error) {
+	t.Helper()
+	ns.Do(t, func() {
+		if err := f(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func allow(what string) error { return os.WriteFile("/proc/sys/net/ipv4/"+what, []byte("1"), 0) }
 
 // joined plays programs in the namespaces "host", "a" and "b", which join gives their addresses.
 // Registered is the interface that exn-tun bridge is told; "": none.
@@ -111,11 +116,13 @@ func joined(t *testing.T, registered string, join func(places map[string]*netns.
 			cmd.Wait()
 		})
 	}
-	ask := func(t *testing.T, place, language, server, seconds string) (string, error) {
+	ask := func(t *testing.T, place, language, address, port string) {
 		t.Helper()
-		client := exec.CommandContext(t.Context(), pumps[language], "pingpong", addresses[server], port, seconds)
-		client.Env = env
-		return output(places[place], client)
+		client := exec.CommandContext(t.Context(), pumps[language], "pingpong", address, port, "0.2")
+		client.Env = append(env, "EXN_DS_VERBOSE=1")
+		if text, err := output(places[place], client); err != nil || !strings.Contains(text, " has lane ") {
+			t.Errorf("%s to %s:%s in %s: %v: %.1000s", place, address, port, language, err, text)
+		}
 	}
 	check := func(t *testing.T, place, server string) string {
 		t.Helper()
@@ -124,7 +131,9 @@ func joined(t *testing.T, registered string, join func(places map[string]*netns.
 	}
 	alone := func(t *testing.T, when string) {
 		t.Helper()
-		if text, err := ask(t, "b", "C", "a", "10"); err == nil { // it is reset after a while
+		client := exec.CommandContext(t.Context(), pumps["C"], "pingpong", addresses["a"], port, "10")
+		client.Env = env
+		if text, err := output(places["b"], client); err == nil { // it is reset after a while
 			t.Errorf("a lane %s: %s", when, text)
 		}
 		if text := check(t, "b", "a"); !strings.Contains(text, "nor registered in "+fabric) || !strings.Contains(text, "exn-tun bridge") {
@@ -132,21 +141,46 @@ func joined(t *testing.T, registered string, join func(places map[string]*netns.
 		}
 	}
 
-	published := func(t *testing.T) { // as docker -p does it for the host
-		const outside = "7000"
-		rules := debroot.Need(t, "nftables").Command(t.Context(), "nft", "add table ip nat; add chain ip nat out { type nat hook output priority -100; }; "+
-			"add rule ip nat out ip daddr 10.9.0.1 tcp dport "+outside+" dnat to 10.9.0.2:"+port)
-		if text, err := output(places["host"], rules); err != nil {
-			t.Skipf("no translation of addresses here: %v: %s", err, text)
+	// Ports published on the host, addresses of services, and what is redirected inside a container.
+	translated := func(t *testing.T) {
+		const outside, inside, service = "7000", "7002", "10.96.0.1"
+		nft := func(t *testing.T, place, rules string) {
+			if text, err := output(places[place], debroot.Need(t, "nftables").Command(t.Context(), "nft", rules)); err != nil {
+				t.Skipf("no translation of addresses here: %v: %s", err, text)
+			}
 		}
-		client := exec.CommandContext(t.Context(), pumps["C"], "pingpong", addresses["host"], outside, "0.2")
-		client.Env = append(os.Environ(), ds.Preload(library, fabric)...)
-		if text, err := output(places["host"], client); err != nil {
-			t.Errorf("%v: %s", err, text)
-		}
-		text, _ := output(places["host"], exec.CommandContext(t.Context(), tun, "check", "--fabric", fabric, addresses["host"]+":"+outside))
-		if !strings.Contains(text, "nat: the other end is 10.9.0.2:"+port) {
-			t.Errorf("check says %s", text)
+		to := "tcp dport " + outside + " dnat to " + addresses["a"] + ":" + port + "; "
+		nft(t, "host", "add table ip nat; add chain ip nat out { type nat hook output priority -100; }; add chain ip nat in { type nat hook prerouting priority -100; }; "+
+			"add chain ip nat post { type nat hook postrouting priority 100; }; "+
+			"add rule ip nat out ip daddr "+addresses["host"]+" "+to+"add rule ip nat in ip daddr "+addresses["host"]+" "+to+"add rule ip nat in ip daddr "+service+" "+to+
+			"add rule ip nat post ct status dnat oifname != lo ip saddr != "+addresses["host"]+" masquerade")
+		do(t, places["b"], func() error {
+			link, err := netlink.LinkByName("eth0")
+			if err != nil {
+				return err
+			}
+			to, err := netlink.ParseIPNet(service + "/32")
+			if err != nil {
+				return err
+			}
+			return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: to, Gw: net.ParseIP(addresses["host"]), Flags: int(netlink.FLAG_ONLINK)})
+		})
+		nft(t, "b", "add table ip nat; add chain ip nat out { type nat hook output priority -100; }; add rule ip nat out tcp dport "+inside+" redirect to :"+inside)
+		sidecar, _ := start(t, "b", env, pumps["Go"], "serve", "127.0.0.1", inside)
+		defer func() {
+			sidecar.Process.Kill()
+			sidecar.Wait()
+		}()
+		for _, c := range [][3]string{
+			{"host", addresses["host"], outside}, {"b", addresses["host"], outside}, {"b", service, outside}, {"b", addresses["a"], inside},
+		} {
+			for language := range pumps {
+				ask(t, c[0], language, c[1], c[2])
+			}
+			text, _ := output(places[c[0]], exec.CommandContext(t.Context(), tun, "check", "--fabric", fabric, c[1]+":"+c[2]))
+			if !strings.Contains(text, "a busy connection takes lanes") {
+				t.Errorf("check %s to %s:%s says %s", c[0], c[1], c[2], text)
+			}
 		}
 	}
 
@@ -164,15 +198,13 @@ func joined(t *testing.T, registered string, join func(places map[string]*netns.
 		}
 		for _, c := range [][2]string{{"a", "b"}, {"b", "a"}, {"a", "host"}, {"host", "a"}, {"host", "b"}} {
 			for language := range pumps {
-				if text, err := ask(t, c[0], language, c[1], "0.2"); err != nil {
-					t.Errorf("%s to %s: %v: %s", c[0], c[1], err, text)
-				}
+				ask(t, c[0], language, addresses[c[1]], port)
 			}
 			if text := check(t, c[0], c[1]); !strings.Contains(text, "a busy connection takes lanes") {
 				t.Errorf("check %s to %s says %s", c[0], c[1], text)
 			}
 		}
-		t.Run("published", published)
+		t.Run("translated", translated)
 		registrar.Process.Signal(os.Interrupt)
 		if err := registrar.Wait(); err != nil {
 			t.Errorf("exn-tun bridge: %v", err)

@@ -2,72 +2,187 @@ package apps_test
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
+	"golang.org/x/sys/unix"
+
+	"exnet/directsockets/home"
 	"exnet/test/built"
 	"exnet/test/debroot"
 	"exnet/test/ds"
 	"exnet/test/netns"
 )
 
-// Where the kernel translates an address the two ends cannot find each other, and are told why.
+// Where the kernel translates an address the two ends find each other if they are told, of late and by somebody whom they
+// trust, how the other sees the connection. Else they are told why they stay on TCP.
 func TestTranslatedAddress(t *testing.T) {
 	library, tun := ds.Library(t), built.Path(t, "exn-tun")
 	pumps := map[string]string{"C": built.Path(t, "pump"), "Go": built.Path(t, "gopump")}
 	root, ns := debroot.Need(t, "nftables"), netns.New(t)
-	fabric := ds.Fabric(t)
-	if err := os.Chmod(fabric, 0o2770); err != nil { // a group's: without a board each end asks the kernel
-		t.Fatal(err)
+	const dialled, listens, ports = 7000, 7100, 10 // the first of so many
+	rules := "add table ip nat; add chain ip nat out { type nat hook output priority -100; }; "
+	for i := range ports {
+		rules += fmt.Sprintf("add rule ip nat out tcp dport %d redirect to :%d; ", dialled+i, listens+i)
 	}
-	const listens, dialled = "7001", "7000"
-	rules := root.Command(t.Context(), "nft", "add table ip nat; add chain ip nat out { type nat hook output priority -100; }; "+
-		"add rule ip nat out tcp dport "+dialled+" redirect to :"+listens)
-	if text, err := output(ns, rules); err != nil {
+	if text, err := output(ns, root.Command(t.Context(), "nft", rules)); err != nil {
 		t.Skipf("no translation of addresses here: %v: %s", err, text)
 	}
-	for language, pump := range pumps {
-		t.Run(language, func(t *testing.T) {
-			env := append(os.Environ(), ds.Preload(library, fabric, "EXN_DS_VERBOSE=1")...)
-			args := []string{"pingpong", "127.0.0.1", dialled, "3"}
-			if language == "Go" {
-				env = append(os.Environ(), "EXN_FABRIC="+fabric, "EXN_DS_VERBOSE=1")
-				args = append(args, "either")
+	next := 0
+	for _, c := range []struct {
+		name   string
+		told   bool // how the other sees it
+		late   bool // that was long ago
+		anyMay bool // say it
+		lane   bool
+	}{
+		{name: "nobody tells"},
+		{name: "told", told: true, lane: true},
+		{name: "told long ago", told: true, late: true},
+		{name: "anybody may tell", told: true, anyMay: true},
+	} {
+		for language, pump := range pumps {
+			i := next
+			next++
+			t.Run(c.name+"/"+language, func(t *testing.T) {
+				t.Parallel()
+				fabric := ds.Fabric(t)
+				if err := os.Chmod(fabric, 0o2770); err != nil { // a group's: without a board each end asks the kernel
+					t.Fatal(err)
+				}
+				if c.told {
+					tell(t, fabric, loopback(listens+i), loopback(dialled+i), c.late)
+				}
+				if c.anyMay {
+					if err := os.Chmod(filepath.Join(fabric, "addresses"), 0o777); err != nil {
+						t.Fatal(err)
+					}
+				}
+				env := append(os.Environ(), ds.Preload(library, fabric, "EXN_DS_VERBOSE=1")...)
+				args := []string{"pingpong", "127.0.0.1", strconv.Itoa(dialled + i), "2"}
+				if language == "Go" {
+					env = append(os.Environ(), "EXN_FABRIC="+fabric, "EXN_DS_VERBOSE=1")
+					args = append(args, "either")
+				}
+				log, end := serve(t, ns, env, pump, strconv.Itoa(listens+i))
+				client := exec.CommandContext(t.Context(), pump, args...)
+				client.Env = env
+				text, err := output(ns, client)
+				if err != nil {
+					t.Errorf("pingpong: %v: %.1000s", err, text)
+				}
+				end()
+				want := "stays on TCP: nat"
+				if c.lane {
+					want = " has lane "
+				}
+				for who, said := range map[string]string{"client": text, "server": log.String()} {
+					if !strings.Contains(said, want) {
+						t.Errorf("the %s does not say %q:\n%.1000s", who, want, said)
+					}
+				}
+			})
+		}
+	}
+	t.Run("check", func(t *testing.T) {
+		const last = ports - 1
+		fabric := ds.Fabric(t)
+		_, end := serve(t, ns, append(os.Environ(), ds.Preload(library, fabric)...), pumps["C"], strconv.Itoa(listens+last))
+		defer end()
+		check, _ := output(ns, exec.CommandContext(t.Context(), tun, "check", "--fabric", fabric, loopback(dialled+last).String()))
+		if !strings.Contains(check, "nat: the other end is "+loopback(listens+last).String()) || !strings.Contains(check, "exn-tun bridge") {
+			t.Errorf("check says %s", check)
+		}
+	})
+}
+
+func loopback(port int) netip.AddrPort {
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(port))
+}
+
+// tell answers offers as exn-tun bridge does, of connections that were made to one address and arrive at another.
+func tell(t *testing.T, fabric string, listens, dialled netip.AddrPort, late bool) {
+	t.Helper()
+	said, err := home.Translate(fabric)
+	if err != nil {
+		t.Fatal(err)
+	}
+	say := func(from, to home.View) error {
+		made := filepath.Join(said.Dir(), "made")
+		if err := os.Symlink(to.String(), made); err != nil {
+			return err
+		}
+		if late {
+			long := unix.Timespec{Sec: time.Now().Unix() - 5}
+			if err := unix.UtimesNanoAt(unix.AT_FDCWD, made, []unix.Timespec{long, long}, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+				return err
 			}
-			server := exec.CommandContext(t.Context(), pump, "serve", "127.0.0.1", listens)
-			server.Env = env
-			var log bytes.Buffer
-			server.Stderr = &log
-			ready, err := server.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
+		}
+		return os.Rename(made, filepath.Join(said.Dir(), "t-"+from.String()))
+	}
+	var over sync.WaitGroup
+	stop := make(chan struct{})
+	over.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(time.Millisecond):
 			}
-			if err := ns.Start(server); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := ready.Read(make([]byte, 64)); err != nil {
-				t.Fatal(err)
-			}
-			client := exec.CommandContext(t.Context(), pump, args...)
-			client.Env = env
-			text, err := output(ns, client)
-			if err != nil {
-				t.Errorf("pingpong: %v: %s", err, text)
-			}
-			check, _ := output(ns, exec.CommandContext(t.Context(), tun, "check", "--fabric", fabric, "127.0.0.1:"+dialled))
-			if !strings.Contains(check, "nat: the other end is 127.0.0.1:"+listens) {
-				t.Errorf("check says %s", check)
-			}
-			server.Process.Kill()
-			server.Wait()
-			for end, text := range map[string]string{"client": text, "server": log.String()} {
-				if !strings.Contains(text, "stays on TCP: nat") {
-					t.Errorf("the %s does not say so:\n%s", end, text)
+			offers, _ := filepath.Glob(filepath.Join(fabric, "ds", "o-*")) // the pattern is good
+			for _, o := range offers {
+				v, err := home.ParseView(strings.TrimPrefix(filepath.Base(o), "o-"))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				client := v.Local
+				if v.Local == listens {
+					client = v.Remote
+				}
+				a, b := home.View{Net: v.Net, Local: client, Remote: dialled}, home.View{Net: v.Net, Local: listens, Remote: client}
+				if err := errors.Join(say(a, b), say(b, a)); err != nil {
+					t.Error(err)
+					return
 				}
 			}
-		})
+		}
+	})
+	t.Cleanup(func() {
+		close(stop)
+		over.Wait()
+	})
+}
+
+// serve starts a pump that listens in a namespace; end ends it.
+func serve(t *testing.T, ns *netns.NetNS, env []string, pump, port string) (log *bytes.Buffer, end func()) {
+	t.Helper()
+	server := exec.CommandContext(t.Context(), pump, "serve", "127.0.0.1", port)
+	server.Env = env
+	log = new(bytes.Buffer)
+	server.Stderr = log
+	ready, err := server.StdoutPipe()
+	if err == nil {
+		err = ns.Start(server)
+	}
+	if err == nil {
+		_, err = ready.Read(make([]byte, 64))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return log, func() {
+		server.Process.Kill()
+		server.Wait()
 	}
 }
 

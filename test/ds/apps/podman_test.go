@@ -23,7 +23,7 @@ func TestPodman(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, to mount for podman what it looks for")
 	}
-	root := debroot.Need(t, "podman", "crun", "uidmap", "catatonit", "redis-server", "redis-tools")
+	root := debroot.Need(t, "podman", "crun", "uidmap", "catatonit", "nftables", "redis-server", "redis-tools")
 	const may = `mount -t tmpfs exnet /run && mknod /run/null c 1 3 && : >/run/null && unshare --user --map-root-user --net --pid --fork true`
 	if out, err := root.Command(t.Context(), "sh", "-c", may).CombinedOutput(); err != nil {
 		t.Skipf("needs mounts, devices and user namespaces: %v: %s", err, out)
@@ -41,6 +41,7 @@ func TestPodman(t *testing.T) {
 		{"mapped-joined", ""},
 		{"bridged", ""},
 		{"users-bridged", ""},
+		{"published", ""},
 		{"rootless", ""},
 		{"rootless-joined", ""},
 	} {

@@ -332,7 +332,7 @@ func (s *scene) play(lines [][]string) {
 	for i, words := range lines {
 		if words[0] == "board" {
 			// 4 bytes for each port, connections made, then accepted.
-			if strings.Join(words, " ") != "board 49152 0 16384" {
+			if strings.Join(words, " ") != "board 49156 0 16384" {
 				s.Errorf("line %d: %v", i+1, words)
 			}
 			s.meeting(offer)

@@ -56,8 +56,8 @@ run() {
 		-v "$fabric":"$fabric" -v "$library":/usr/local/lib/libextds.so:ro \
 		-e LD_PRELOAD=/usr/local/lib/libextds.so -e EXN_FABRIC="$fabric" exnet-redis "$@" >/dev/null
 }
-# ask, given HOST, asks redis there without end, once it answers.
-ask='until redis-cli -h $0 ping >/dev/null 2>&1; do sleep 0.1; done; exec redis-benchmark -h $0 -c 5 -l -q -t get'
+# ask, given HOST [PORT], asks redis there without end, once it answers.
+ask='until redis-cli -h $0 -p ${1:-6379} ping >/dev/null 2>&1; do sleep 0.1; done; exec redis-benchmark -h $0 -p ${1:-6379} -c 5 -l -q -t get'
 server() { run server --network=none "$@" -- redis-server --save '' --protected-mode no --bind 0.0.0.0; }
 client() { run client --network=container:server "$@" -- sh -c "$ask" 127.0.0.1; }
 
@@ -100,7 +100,7 @@ plug() {
 	ip link set "to-$1" master bridge0 up
 	nsenter -t "$process" -n sh -c "ip address add $2 dev eth0 && ip link set eth0 up"
 }
-# bridged: two containers with networks of their own, on one bridge: FLAGS of the server, and of the client.
+# bridged: two containers with networks of their own, on one bridge: FLAGS of the server, and of the client, and where that asks.
 bridged() {
 	ip link add bridge0 type bridge
 	ip address add 10.3.0.1/24 dev bridge0
@@ -108,7 +108,7 @@ bridged() {
 	"$tun" bridge --fabric "$fabric" bridge0 &
 	server $1
 	plug server 10.3.0.8/24
-	run client --network=none $2 -- sh -c "$ask" 10.3.0.8
+	run client --network=none $2 -- sh -c "$ask" ${3:-10.3.0.8}
 	plug client 10.3.0.7/24
 }
 mapped="--uidmap 0:200000:65536 --gidmap 0:0:1000"
@@ -128,6 +128,12 @@ mapped-otherwise) group; server --user 0:777; client --user 0:777 $mapped ;;
 joined) joined outside ;;
 mapped-joined) chown 200000 "$fabric"; joined inside $mapped ;;
 bridged) bridged ;;
+published) # as with podman run -p 6380:6379
+	echo 1 >/proc/sys/net/ipv4/ip_forward
+	nft 'add table ip nat; add chain ip nat in { type nat hook prerouting priority -100; }; add chain ip nat out { type nat hook postrouting priority 100; }
+		add rule ip nat in fib daddr type local tcp dport 6380 dnat to 10.3.0.8:6379; add rule ip nat out ip saddr 10.3.0.0/24 ct status dnat masquerade'
+	bridged "" "" "10.3.0.1 6380"
+	;;
 users-bridged) group; bridged "--user 1001 --group-add 777" "--user 1002 --group-add 777" ;;
 rootless) server; client ;;
 rootless-joined) joined inside ;;
