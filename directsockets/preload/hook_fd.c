@@ -15,7 +15,9 @@
 #include "epset.h"
 #include "filemap.h"
 #include "files.h"
+#include "process.h"
 #include "rendezvous.h"
+#include "single.h"
 #include "sleep.h"
 #include "tuple.h"
 #include "stream.h"
@@ -200,6 +202,10 @@ static void forget(int fd)
 EXPORT int close_range(unsigned first, unsigned last, int flags)
 {
 	HOOK();
+	if (flags & CLOSE_RANGE_UNSHARE && !single_thread()) {
+		process_confine(REASON_SHARED);
+		return real.close_range(first, last, flags);
+	}
 	if (!(flags & ~CLOSE_RANGE_UNSHARE))
 		filemap_forget(first, last);
 	if (flags & ~CLOSE_RANGE_UNSHARE || first > last || first >= FILES_MAX)

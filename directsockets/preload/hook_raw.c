@@ -60,8 +60,9 @@ static bool by_hook(long n, const long a[6], long *r, const void *caller)
 		return false;
 	case SYS_seccomp: // libseccomp asks what there is by calls that cannot succeed
 		if ((a[0] == SECCOMP_SET_MODE_STRICT && a[1] == 0) || (a[0] == SECCOMP_SET_MODE_FILTER && a[2]))
-			process_confine();
+			process_confine(REASON_SECCOMP);
 		return false;
+		CALL(unshare, (int)a[0]);
 		CALL(prctl, (int)a[0], a[1], a[2], a[3], a[4]);
 		CALL(socket, (int)a[0], (int)a[1], (int)a[2]);
 		CALL(epoll_create1, (int)a[0]); // Rust's polling makes its set so
@@ -127,7 +128,7 @@ static bool first(long n)
 	if (n == SYS_epoll_create)
 		return true;
 #endif
-	return n == SYS_io_uring_setup || n == SYS_seccomp || n == SYS_prctl || n == SYS_socket || n == SYS_epoll_create1 ||
+	return n == SYS_io_uring_setup || n == SYS_seccomp || n == SYS_prctl || n == SYS_unshare || n == SYS_socket || n == SYS_epoll_create1 ||
 	       n == SYS_recvmsg || n == SYS_sendmsg;
 }
 

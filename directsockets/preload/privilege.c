@@ -76,6 +76,6 @@ EXPORT int prctl(int option, ...)
 	unsigned long a = va_arg(l, unsigned long), b = va_arg(l, unsigned long), c = va_arg(l, unsigned long), d = va_arg(l, unsigned long);
 	va_end(l);
 	if (option == PR_SET_SECCOMP && (a == SECCOMP_MODE_STRICT || b)) // else it asks whether there are filters
-		process_confine();
+		process_confine(REASON_SECCOMP);
 	return real.prctl(option, a, b, c, d);
 }

@@ -19,7 +19,8 @@
 //
 // seccomp: a program that is about to have the kernel filter its system calls is left to itself, for
 // good. All goes back to TCP, and from then on hooks make the program's own calls and nothing is
-// tracked anew. Connections stay in the table, for calls may be asleep on them.
+// tracked anew. Connections stay in the table, for calls may be asleep on them. The same becomes of a program
+// one of whose threads gets a table of descriptors of its own: there is one here.
 //
 // exit: what is open is closed in order, so that peers see SHUTDOWN rather than
 // a death.
@@ -28,6 +29,7 @@
 #include "process.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -274,13 +276,13 @@ void process_leave(enum reason why)
 	process_conns(leave_one);
 }
 
-void process_confine(void)
+void process_confine(enum reason why)
 {
 	if (config.off || process_borrowed())
 		return;
 	int saved = errno;
-	process_leave(REASON_SECCOMP);
-	channel_kill_all(REASON_SECCOMP);
+	process_leave(why);
+	channel_kill_all(why);
 	bool got = rendezvous_hold();
 	rendezvous_forget();
 	conn_unkickable(); // a late kick would have the kernel return from its handler
@@ -288,6 +290,14 @@ void process_confine(void)
 	rendezvous_unhold(got);
 	files_forget(false); // of the connections calls may be asleep
 	errno = saved;
+}
+
+EXPORT int unshare(int flags)
+{
+	HOOK();
+	if (flags & CLONE_FILES && !single_thread())
+		process_confine(REASON_SHARED);
+	return real.unshare(flags);
 }
 
 // All that is mapped would be touched and kept in memory, windows too.

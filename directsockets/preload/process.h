@@ -25,8 +25,8 @@ bool process_borrowed(void);
 void process_begin(void);
 
 // process_confine takes this library out of the program, which is about to have the kernel kill it
-// for system calls that are not its own.
-void process_confine(void);
+// for system calls that are not its own, or to have more than one table of descriptors.
+void process_confine(enum reason why);
 
 // process_leave takes all connections back to TCP, and keeps those to come there.
 void process_leave(enum reason why);

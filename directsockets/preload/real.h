@@ -156,6 +156,7 @@ VERSION(pthread_setspecific, "2.2.5")
 	F(int, setgroups, (size_t, const gid_t *)) \
 	F(int, initgroups, (const char *, gid_t)) \
 	F(int, mlockall, (int)) \
+	F(int, unshare, (int)) \
 	F(int, capset, (void *, const void *)) \
 	F(int, prctl, (int, ...)) \
 	F(void, _exit, (int))

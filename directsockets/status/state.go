@@ -58,7 +58,7 @@ var reasons = [...]struct{ name, remedy string }{
 	{"lanes", "all lanes between these two processes are taken: raise EXN_DS_LANES"},
 	{"waiters", "too many threads and epoll sets wait for this peer"},
 	{"uncounted bytes", "something moved bytes past the library: a raw system call or stdio"},
-	{"shared between processes", "several processes hold it, or a program has inherited it (Resting: until that has ended); let sockets be close-on-exec"},
+	{"shared between processes", "several processes hold it, or a program has inherited it (Resting: until that has ended), or a thread has descriptors of its own (unshare); let sockets be close-on-exec"},
 	{"stdio", "the program reads or writes it through stdio"},
 	{"option", "the program uses an option that lanes do not have"},
 	{"nested or inherited epoll set", "the program watches it through a nested or inherited epoll set"},
