@@ -105,12 +105,12 @@ func Open(fabricDir string, names []string, log *slog.Logger) (_ *Registrar, err
 	if r.events, err = listen(); err != nil {
 		return nil, err
 	}
-	if r.held[r.mine], err = home.Register(fabricDir, r.mine); err == nil {
-		r.translator, err = openTranslator(fabricDir, r.mine, log)
-	}
-	if err != nil {
+	if r.held[r.mine], err = home.Register(fabricDir, r.mine); err != nil {
 		r.events.Close()
 		return nil, err
+	}
+	if r.translator, err = openTranslator(fabricDir, r.mine, log); err != nil { // such as too many users of inotify
+		log.Warn("connections whose addresses are translated stay on TCP", "err", err)
 	}
 	return r, nil
 }
@@ -155,6 +155,9 @@ func (r *Registrar) Run(ctx context.Context, ready func()) (err error) {
 	translated := make(chan struct{})
 	go func() {
 		defer close(translated)
+		if r.translator == nil {
+			return
+		}
 		if err := r.translator.run(); !errors.Is(err, os.ErrClosed) {
 			r.log.Warn("connections whose addresses are translated stay on TCP from now on", "err", err)
 		}
@@ -162,7 +165,9 @@ func (r *Registrar) Run(ctx context.Context, ready func()) (err error) {
 	defer func() {
 		r.events.Close() // which ends hear
 		<-deaf
-		r.translator.events.Close() // which ends run
+		if r.translator != nil {
+			r.translator.events.Close() // which ends run
+		}
 		<-translated
 		err = errors.Join(err, r.close())
 	}()
@@ -237,7 +242,9 @@ func (r *Registrar) look() (missing bool, err error) {
 	for _, m := range found.all {
 		paths[m.cookie] = m.path
 	}
-	r.translator.know(owner, paths)
+	if r.translator != nil {
+		r.translator.know(owner, paths)
+	}
 	for a, cookie := range owner {
 		wanted[cookie] = append(wanted[cookie], a)
 	}
@@ -312,7 +319,10 @@ func (r *Registrar) Addresses() int { return len(r.last) }
 
 // close takes all back, and the directory with it.
 func (r *Registrar) close() error {
-	errs := []error{r.translator.close()}
+	var errs []error
+	if r.translator != nil {
+		errs = append(errs, r.translator.close())
+	}
 	for _, h := range r.held {
 		errs = append(errs, h.Hold(nil))
 	}

@@ -90,6 +90,8 @@ func (t *translator) watch() {
 		if err == nil {
 			t.offers = uint32(wd)
 			t.mark(1)
+		} else if !errors.Is(err, unix.ENOENT) {
+			t.log.Warn("cannot see who looks for a peer: connections whose addresses are translated stay on TCP", "err", err)
 		}
 	})
 }

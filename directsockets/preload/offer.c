@@ -51,7 +51,7 @@ bool offer_look(struct conn *c, char peer[64], uint64_t *ino)
 {
 	char name[OFFER_NAME], target[128];
 	offer_name(name, &c->other, c->peer_net ? c->peer_net : c->net);
-	ssize_t n = readlinkat(directory, name, target, sizeof target - 1);
+	ssize_t n = !c->other.local_port ? 0 : readlinkat(directory, name, target, sizeof target - 1);
 	if (n <= 0)
 		return false;
 	target[n] = 0;

@@ -66,10 +66,10 @@ static int connection(struct claim *c)
 		die("connection");
 	int in = accept(l, NULL, NULL);
 	memset(c, 0, sizeof *c);
-	getsockname(out, (struct sockaddr *)&s, &k); // the parent checks as the one that connected
+	getsockname(in, (struct sockaddr *)&s, &k); // the parent, which checks, is the one that connected
 	tuple_side(c->tuple.local, &c->tuple.local_port, &s);
 	k = sizeof s;
-	getpeername(out, (struct sockaddr *)&s, &k);
+	getpeername(in, (struct sockaddr *)&s, &k);
 	tuple_side(c->tuple.remote, &c->tuple.remote_port, &s);
 	fstat(in, &st);
 	c->ino = st.st_ino;
