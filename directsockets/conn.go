@@ -233,7 +233,7 @@ func (c *Conn) forget() {
 	if c.home.waiting[c.inode] == c {
 		delete(c.home.waiting, c.inode)
 		if c.home.dir != nil {
-			c.home.dir.removeOffer(offerName(c.view()))
+			c.home.dir.removeOffer(c.view().Offer())
 		}
 	}
 	c.leaveLane()

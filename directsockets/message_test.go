@@ -22,7 +22,7 @@ func TestMessageVectors(t *testing.T) {
 		case "offer":
 			offers++
 			ends := tuple{netip.MustParseAddrPort("127.0.0.1:80"), netip.MustParseAddrPort("127.0.0.1:40000")}
-			if got := offerName(home.View{Net: 1, Local: ends.local, Remote: ends.remote}); got != l[2] {
+			if got := (home.View{Net: 1, Local: ends.local, Remote: ends.remote}).Offer(); got != l[2] {
 				t.Errorf("offer %s, the C library has %s", got, l[2])
 			}
 		case "message":

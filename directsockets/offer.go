@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"exnet/directsockets/home"
 )
 
 // An offer says in the fabric directory that a connection looks for its peer: a
@@ -19,8 +17,6 @@ import (
 // offerExpired is the age of an offer that nobody believes: above the second
 // that its owner gives it.
 const offerExpired = 2 * time.Second
-
-func offerName(v home.View) string { return "o-" + v.String() }
 
 func (d *directory) makeOffer(name, listener string, inode uint64) error {
 	unix.Unlinkat(d.fd, name, 0)

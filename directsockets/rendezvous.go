@@ -256,7 +256,7 @@ func (r *rendezvous) find(c *Conn) {
 		c.stayLocked(unusable(err))
 		return
 	}
-	if err := r.dir.makeOffer(offerName(c.view()), r.me, c.inode); errors.Is(err, fs.ErrNotExist) {
+	if err := r.dir.makeOffer(c.view().Offer(), r.me, c.inode); errors.Is(err, fs.ErrNotExist) {
 		// The directory was removed: make it anew.
 		closeLater(r.listener)
 		unix.Close(r.dir.fd)
@@ -271,7 +271,7 @@ func (r *rendezvous) find(c *Conn) {
 	attempt := c.attempt
 	time.AfterFunc(offerLife, func() { r.expire(c, attempt) })
 	if !c.move(status.Counting, status.Offered) {
-		r.dir.removeOffer(offerName(c.view())) // closed meanwhile
+		r.dir.removeOffer(c.view().Offer()) // closed meanwhile
 		return
 	}
 	r.waiting[c.inode] = c
@@ -287,7 +287,7 @@ func (r *rendezvous) look(c *Conn) {
 	if c.other == (tuple{}) {
 		return
 	}
-	if peer, inode, found := r.dir.lookOffer(offerName(there)); found {
+	if peer, inode, found := r.dir.lookOffer(there.Offer()); found {
 		r.begin(c, peer, inode)
 	}
 }
@@ -363,7 +363,7 @@ func (r *rendezvous) identify(c *Conn) status.Reason {
 
 // begin asks the owner of an offer for the connection.
 func (r *rendezvous) begin(c *Conn, peer string, inode uint64) {
-	r.dir.removeOffer(offerName(c.view()))
+	r.dir.removeOffer(c.view().Offer())
 	if !c.move(status.Offered, status.Attaching) {
 		return
 	}
@@ -493,7 +493,7 @@ func (r *rendezvous) attach(ch *channel, m *message, handed []int) {
 		refuse(reasonMemory)
 		c.stayLocked(reasonMemory)
 	default:
-		r.dir.removeOffer(offerName(c.view()))
+		r.dir.removeOffer(c.view().Offer())
 		c.leaveLane()
 		c.takeLane(ch, m.lane, m.generation)
 		c.peerInode = m.inode

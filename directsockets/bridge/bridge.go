@@ -89,7 +89,7 @@ type Registrar struct {
 func Open(fabricDir string, names []string, log *slog.Logger) (_ *Registrar, err error) {
 	defer func() {
 		if errors.Is(err, unix.EPERM) {
-			err = fmt.Errorf("%w; run as root (it needs CAP_NET_BROADCAST, and CAP_SYS_ADMIN and CAP_SYS_PTRACE to look into other network namespaces)", err)
+			err = fmt.Errorf("%w; run as root (it needs CAP_NET_BROADCAST, and CAP_SYS_ADMIN and CAP_SYS_PTRACE to look into other network namespaces, and CAP_NET_ADMIN to ask what they translate)", err)
 		}
 	}()
 	self, err := netns.Open("/proc/thread-self/ns/net")

@@ -22,7 +22,7 @@ import (
 )
 
 // A translator tells the ends of connections whose addresses are translated on the way how the other one sees
-// them. It is asked by their offers.
+// them. It is asked by their offers. The process has to be in our network namespace, not only the thread of Run.
 type translator struct {
 	fabricDir string
 	mine      uint64
@@ -50,11 +50,8 @@ type question struct {
 }
 
 const (
-	offers = "ds"
-	offer  = "o-"
-	board  = "board-1"
-
-	soon = time.Second // so long no more is asked of what was answered
+	board = "board-1"
+	soon  = time.Second // so long no more is asked of what was answered
 )
 
 // openTranslator begins to listen for offers.
@@ -86,7 +83,7 @@ func (t *translator) watch() {
 		return
 	}
 	raw.Control(func(fd uintptr) { // fails for a closed file only
-		wd, err := unix.InotifyAddWatch(int(fd), filepath.Join(t.fabricDir, offers), unix.IN_CREATE|unix.IN_MOVED_TO|unix.IN_ONLYDIR|unix.IN_DONT_FOLLOW)
+		wd, err := unix.InotifyAddWatch(int(fd), filepath.Join(t.fabricDir, home.Offers), unix.IN_CREATE|unix.IN_MOVED_TO|unix.IN_ONLYDIR|unix.IN_DONT_FOLLOW)
 		if err == nil {
 			t.offers = uint32(wd)
 			t.mark(1)
@@ -100,7 +97,7 @@ func (t *translator) watch() {
 // end that hears of nobody at the port that it knows does not look for its peer.
 func (t *translator) mark(value uint32) {
 	const at = 3 * 4 * 4096 // behind three words for each of so many ports
-	dir, err := unix.Open(filepath.Join(t.fabricDir, offers), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	dir, err := unix.Open(filepath.Join(t.fabricDir, home.Offers), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return
 	}
@@ -148,13 +145,13 @@ func (t *translator) run() error {
 			name := string(bytes.TrimRight(buffer[at+unix.SizeofInotifyEvent:at+unix.SizeofInotifyEvent+size], "\x00"))
 			at += unix.SizeofInotifyEvent + size
 			switch {
-			case watch != t.offers && name == offers:
+			case watch != t.offers && name == home.Offers:
 				t.watch()
 			case watch == t.offers && name == board:
 				t.mark(1)
 			case watch != t.offers && name == home.Announcement: // another registrar has ended
 				t.announce()
-			case watch == t.offers && strings.HasPrefix(name, offer):
+			case watch == t.offers && strings.HasPrefix(name, home.OfferPrefix):
 				t.asked(name)
 			}
 		}
@@ -174,7 +171,7 @@ func (t *translator) next() time.Time {
 // at once; these wait a moment, so that nothing is done for them.
 func (t *translator) asked(name string) {
 	const moment, most = 3 * time.Millisecond, 1 << 14
-	v, err := home.ParseView(strings.TrimPrefix(name, offer))
+	v, err := home.ParseView(strings.TrimPrefix(name, home.OfferPrefix))
 	if err != nil {
 		return
 	}
@@ -194,7 +191,7 @@ func (t *translator) work(now time.Time) {
 	for len(t.waiting) > 0 && !t.waiting[0].due.After(now) {
 		v := t.waiting[0].of
 		t.waiting = t.waiting[1:]
-		if _, err := os.Lstat(filepath.Join(t.fabricDir, offers, offer+v.String())); err == nil {
+		if _, err := os.Lstat(filepath.Join(t.fabricDir, home.Offers, v.Offer())); err == nil {
 			t.answer(v)
 		}
 	}

@@ -36,6 +36,15 @@ func (v View) String() string {
 	return fmt.Sprintf("%x-%x", v.Net, ends)
 }
 
+// Offer is the name of its offer in the subdirectory Offers of a fabric directory.
+func (v View) Offer() string { return OfferPrefix + v.String() }
+
+// Where connections look for their peers, and what the names begin with.
+const (
+	Offers      = "ds"
+	OfferPrefix = "o-"
+)
+
 const endSize = 16 + 2
 
 var errView = errors.New("not a connection's name")
@@ -165,7 +174,7 @@ func Translated(fabricDir string, v View) (other View, ok bool) {
 // it if it is told.
 func Ask(ctx context.Context, fabricDir string, v View) (other View, ok bool) {
 	const patience, pause = 200 * time.Millisecond, 5 * time.Millisecond
-	offer := filepath.Join(fabricDir, "ds", "o-"+v.String())
+	offer := filepath.Join(fabricDir, Offers, v.Offer())
 	if os.Symlink("p-"+strconv.Itoa(os.Getpid())+":0", offer) != nil {
 		return View{}, false // no program has used the directory, or we may not
 	}
