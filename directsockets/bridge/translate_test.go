@@ -107,13 +107,15 @@ func TestFollow(t *testing.T) {
 	toA, server := connected(t, h.ns, a, "10.9.0.2")
 	toHost2, host2 := connected(t, b, h.ns, "10.9.0.1")
 	six, host6 := connected(t, b, h.ns, "fd00:9::1")
-	service, inside := ends("10.96.0.1:80"), ends("10.9.0.2:1")
+	between, server2 := connected(t, b, a, "10.9.0.2")
+	service, inside, service2 := ends("10.96.0.1:80"), ends("10.9.0.2:1"), ends("10.96.0.2:80")
 	own, stolen := ends("10.9.0.3:1"), ends("10.9.0.2:2")
 	record(t, h.ns, packet{toHost, service}, packet{toHost, host})         // a service
 	record(t, h.ns, packet{stolen, service}, packet{toHost2, host2})       // and its client's address
 	record(t, b, packet{own, service}, packet{toHost, host})               // in the client's container
 	record(t, a, packet{toA, inside}, packet{toA, server})                 // in the server's
 	record(t, a, packet{stolen, ends("10.9.0.1:9")}, packet{toHost, host}) // with an address that is another's
+	record(t, h.ns, packet{between, service2}, packet{between, server2})
 	record(t, b, packet{six, ends("[fd00:96::1]:80")}, packet{six, host6})
 	for _, c := range []struct {
 		what string
@@ -126,6 +128,7 @@ func TestFollow(t *testing.T) {
 		{"here also the source", home.View{Net: inA, Local: stolen, Remote: service}, home.View{Net: inHost, Local: host2, Remote: toHost2}},
 		{"in the client's", home.View{Net: inB, Local: own, Remote: service}, home.View{Net: inHost, Local: host, Remote: toHost}},
 		{"in the server's", home.View{Net: inHost, Local: toA, Remote: inside}, home.View{Net: inA, Local: server, Remote: toA}},
+		{"through here", home.View{Net: inB, Local: between, Remote: service2}, home.View{Net: inA, Local: server2, Remote: between}},
 		{"IPv6", home.View{Net: inB, Local: six, Remote: ends("[fd00:96::1]:80")}, home.View{Net: inHost, Local: host6, Remote: six}},
 		{"found anew", home.View{Net: inHost, Local: toA, Remote: server}, home.View{Net: inA, Local: server, Remote: toA}},
 		{"another's address", home.View{Net: inA, Local: stolen, Remote: ends("10.9.0.1:9")}, home.View{}},
@@ -151,9 +154,14 @@ func TestBoardIsMarked(t *testing.T) {
 	h := newHost(t)
 	end := h.register(nothing)
 	ds := filepath.Join(h.fabric, "ds")
-	elsewhere := filepath.Join(t.TempDir(), "file")
+	elsewhere, foreign := filepath.Join(h.fabric, "file"), filepath.Join(h.fabric, "foreign")
 	content := strings.Repeat("x", at+4)
-	if err := os.WriteFile(elsewhere, []byte(content), 0o600); err != nil {
+	for _, path := range []string{elsewhere, foreign} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chown(foreign, 12345, -1); err != nil {
 		t.Fatal(err)
 	}
 	wait := func(what string, is func() bool) {
@@ -175,18 +183,19 @@ func TestBoardIsMarked(t *testing.T) {
 		if err := errors.Join(os.Mkdir(ds+"-", 0o700), os.Rename(ds+"-", ds)); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Symlink(elsewhere, ds+"/s"); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(ds+"/s", ds+"/board-1"); err != nil {
-			t.Fatal(err)
+		trick := errors.Join(os.Symlink(elsewhere, ds+"/s"), os.Rename(ds+"/s", ds+"/board-1"),
+			os.Link(foreign, ds+"/l"), os.Rename(ds+"/l", ds+"/board-1"))
+		if trick != nil {
+			t.Fatal(trick)
 		}
 		if err := errors.Join(os.Remove(ds+"/board-1"), os.WriteFile(ds+"/board-1", make([]byte, 100), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 		wait("the board is not marked", func() bool { return flag() == 1 })
-		if b, err := os.ReadFile(elsewhere); err != nil || string(b) != content {
-			t.Errorf("another file was written to: %v", err)
+		for _, path := range []string{elsewhere, foreign} {
+			if b, err := os.ReadFile(path); err != nil || string(b) != content {
+				t.Errorf("%s was written to: %v", path, err)
+			}
 		}
 		if err := os.RemoveAll(ds); err != nil {
 			t.Fatal(err)
