@@ -482,7 +482,7 @@ void rendezvous_step(struct conn *c, int fd)
 		return;
 	int saved = errno;
 	char peer[64];
-	uint64_t now = clock_ns(), ino;
+	uint64_t ino;
 	switch (c->state) {
 	case CONN_COUNTING:
 		first(c, fd);
@@ -496,7 +496,7 @@ void rendezvous_step(struct conn *c, int fd)
 			ask(c, fd);
 		else if (c->state == CONN_OFFERED && tuple_translated(c) && offer_look(c, peer, &ino))
 			begin(c, fd, peer, ino);
-		if ((c->state == CONN_OFFERED || c->state == CONN_ATTACHING) && now - c->offered_ns > OFFER_NS) {
+		if ((c->state == CONN_OFFERED || c->state == CONN_ATTACHING) && clock_ns() - c->offered_ns > OFFER_NS) {
 			offer_remove(c);
 			conn_leave_lane(c);
 			c->channel = NULL;

@@ -29,7 +29,7 @@ func TestTranslatedAddress(t *testing.T) {
 	library, tun := ds.Library(t), built.Path(t, "exn-tun")
 	pumps := map[string]string{"C": built.Path(t, "pump"), "Go": built.Path(t, "gopump")}
 	root, ns := debroot.Need(t, "nftables"), netns.New(t)
-	const dialled, listens, ports = 7000, 7100, 10 // the first of so many
+	const dialled, listens, ports = 7000, 7100, 12 // the first of so many
 	rules := "add table ip nat; add chain ip nat out { type nat hook output priority -100; }; "
 	for i := range ports {
 		rules += fmt.Sprintf("add rule ip nat out tcp dport %d redirect to :%d; ", dialled+i, listens+i)
@@ -43,10 +43,12 @@ func TestTranslatedAddress(t *testing.T) {
 		told   bool // how the other sees it
 		late   bool // that was long ago
 		anyMay bool // say it
+		few    bool // calls are made, so that the first offer has to be the one
 		lane   bool
 	}{
 		{name: "nobody tells"},
 		{name: "told", told: true, lane: true},
+		{name: "told at the first offer", told: true, few: true, lane: true},
 		{name: "told long ago", told: true, late: true},
 		{name: "anybody may tell", told: true, anyMay: true},
 	} {
@@ -67,10 +69,15 @@ func TestTranslatedAddress(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				env := append(os.Environ(), ds.Preload(library, fabric, "EXN_DS_VERBOSE=1")...)
+				settings := []string{"EXN_DS_VERBOSE=1"}
 				args := []string{"pingpong", "127.0.0.1", strconv.Itoa(dialled + i), "2"}
+				if c.few {
+					settings = append(settings, "EXN_DS_CALLS=2")
+					args = append(args[:3], "1", "rate=20")
+				}
+				env := append(os.Environ(), ds.Preload(library, fabric, settings...)...)
 				if language == "Go" {
-					env = append(os.Environ(), "EXN_FABRIC="+fabric, "EXN_DS_VERBOSE=1")
+					env = append(append(os.Environ(), "EXN_FABRIC="+fabric), settings...)
 					args = append(args, "either")
 				}
 				log, end := serve(t, ns, env, pump, strconv.Itoa(listens+i))
