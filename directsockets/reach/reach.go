@@ -257,7 +257,7 @@ func peerTables(local, remote netip.AddrPort) (tables string, other netip.AddrPo
 	if other.IsValid() {
 		return "", other, nil
 	}
-	return "", other, fmt.Errorf("%w: no network namespace that this user may look into has the other end of a connection to %v: ask as root, or something translates both addresses", ErrHidden, remote)
+	return "", other, fmt.Errorf("%w: no network namespace that can be looked into from here has the other end of a connection to %v: ask as root, and on the host (a container sees only its own processes), or something translates both addresses", ErrHidden, remote)
 }
 
 // answers asks the kernel, as proofs do, for a socket: our end of a connection, so there is one.
