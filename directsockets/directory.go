@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"exnet/directsockets/home"
 )
 
 // A directory is FABRIC/ds, where processes find each other.
@@ -37,7 +39,7 @@ func trusted(fd int) error {
 // open it. What fails here is told by who opens it.
 func makeShared(top int) {
 	var st unix.Stat_t
-	if unix.Fstatat(top, "ds", &st, unix.AT_SYMLINK_NOFOLLOW) == nil || unix.Fstat(top, &st) != nil {
+	if unix.Fstatat(top, home.Offers, &st, unix.AT_SYMLINK_NOFOLLOW) == nil || unix.Fstat(top, &st) != nil {
 		return
 	}
 	name := fmt.Sprintf(".ds-%d-%x", os.Getpid(), time.Now().UnixNano())
@@ -48,7 +50,7 @@ func makeShared(top int) {
 	if st.Mode&group != 0 {
 		unix.Fchmodat(top, name, st.Mode&0o7777, 0)
 	}
-	if unix.Renameat2(top, name, top, "ds", unix.RENAME_NOREPLACE) != nil {
+	if unix.Renameat2(top, name, top, home.Offers, unix.RENAME_NOREPLACE) != nil {
 		unix.Unlinkat(top, name, unix.AT_REMOVEDIR) // another process was first
 	}
 }
@@ -68,7 +70,7 @@ func openDirectory(fabric string) (*directory, error) {
 		return nil, fmt.Errorf("%s: %w", fabric, err)
 	}
 	makeShared(top)
-	fd, err := unix.Openat(top, "ds", mode|unix.O_NOFOLLOW, 0)
+	fd, err := unix.Openat(top, home.Offers, mode|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, fmt.Errorf("%s/ds: %w", fabric, err)
 	}
@@ -76,7 +78,7 @@ func openDirectory(fabric string) (*directory, error) {
 		unix.Close(fd)
 		return nil, fmt.Errorf("%s/ds: %w", fabric, err)
 	}
-	return &directory{path: filepath.Join(fabric, "ds"), fd: fd}, nil
+	return &directory{path: filepath.Join(fabric, home.Offers), fd: fd}, nil
 }
 
 // address is that of a listener, by way of our descriptor where the path is too

@@ -495,7 +495,7 @@ void rendezvous_step(struct conn *c, int fd)
 		if (c->state == CONN_ATTACHING)
 			ask(c, fd);
 		else if (c->state == CONN_OFFERED && tuple_translated(c) && offer_look(c, peer, &ino))
-			begin(c, fd, peer, ino);
+			begin(c, fd, peer, ino); // so its age is asked for after this
 		if ((c->state == CONN_OFFERED || c->state == CONN_ATTACHING) && clock_ns() - c->offered_ns > OFFER_NS) {
 			offer_remove(c);
 			conn_leave_lane(c);
