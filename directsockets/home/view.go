@@ -173,7 +173,7 @@ func Translated(fabricDir string, v View) (other View, ok bool) {
 // Ask looks for the other end of a connection as who makes an offer does, for a short while, and says how that sees
 // it if it is told.
 func Ask(ctx context.Context, fabricDir string, v View) (other View, ok bool) {
-	const patience, pause = 200 * time.Millisecond, 5 * time.Millisecond
+	const patience, pause = time.Second, 5 * time.Millisecond // for a host that has much to do
 	offer := filepath.Join(fabricDir, Offers, v.Offer())
 	if os.Symlink("p-"+strconv.Itoa(os.Getpid())+":0", offer) != nil {
 		return View{}, false // no program has used the directory, or we may not
