@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/directsockets/internal/diag"
+	"exnet/directsockets/status"
 )
 
 // Proof of owning the other end of a connection. The TCP socket itself is never
@@ -35,6 +36,13 @@ import (
 //
 // In a user namespace all users that it does not map look alike, and are taken for
 // nobody's: then 2 says nothing, and there is no proof.
+//
+// All that shows whose the socket with the other ends is. Where packets pass more than the
+// loopback that may still be the end of an older connection, which has not heard of its peer's
+// end, while ours goes elsewhere: the addresses are translated by other rules than before. So the
+// kernel is asked as well what both ends have sent and received. What the one has sent and has
+// been told to have come must be what the other has received, but for what is under way, and
+// neither may be waiting for a peer that is silent.
 
 // makeProof makes the descriptors that we hand.
 func makeProof(socket int, abroad bool) (fds []int, err error) {
@@ -92,30 +100,52 @@ func openDiag(here uint64) (int, error) {
 	return s, nil
 }
 
-// checkProof judges what a peer of this uid has handed for the other end, which sees the connection so, and is
-// in the network namespace net, or where our end is, here, if that is 0.
-func checkProof(other tuple, here, net, inode uint64, uid uint32, handed []int) bool {
+// checkProof judges what a peer of this uid has handed for the other end of c. reasonNone: it is its own; reasonNoPeer:
+// but, just now, not to be told from an end of another connection.
+func (c *Conn) checkProof(inode uint64, uid uint32, handed []int) status.Reason {
 	if len(handed) == 0 || inode == 0 || !someone(uid) {
-		return false
+		return reasonProof
 	}
-	var is uint64
-	var owner uint32
-	found := false
-	if net == 0 {
-		asks, err := openDiag(here)
-		if err != nil {
-			return false
+	asks, err := openDiag(c.netns)
+	if err != nil {
+		return reasonProof
+	}
+	defer unix.Close(asks)
+	there := asks
+	if c.peerNet != 0 {
+		if len(handed) < 2 || !isDiagOf(handed[1], c.peerNet) {
+			return reasonProof
 		}
-		defer unix.Close(asks)
-		is, owner, found = lookup(asks, other)
-	} else if len(handed) > 1 && isDiagOf(handed[1], net) {
-		is, owner, found = lookup(handed[1], other)
+		there = handed[1]
 	}
-	if !found || is != inode || owner != uid {
-		return false
+	compare := c.peerNet != 0 || c.translates
+	var before, after diag.End
+	if compare {
+		before, _ = lookup(asks, c.tuple)
 	}
-	device, member := watches(handed[0], inode)
-	return member && device == socketDevice()
+	far, found := lookup(there, c.other)
+	if !found || far.Inode != inode || far.UID != uid {
+		return reasonProof
+	}
+	if device, member := watches(handed[0], inode); !member || device != socketDevice() {
+		return reasonProof
+	}
+	if compare {
+		after, _ = lookup(asks, c.tuple)
+		if !fit(before, far, after) {
+			return reasonNoPeer
+		}
+	}
+	return reasonNone
+}
+
+// fit: by what they have carried these may be the ends of one connection. Ours was asked about before and after the
+// far one: what is on its way then is in one of the two.
+func fit(before, far, after diag.End) bool {
+	const slack = 2 // SYN and FIN
+	return before.Counts && far.Counts && after.Counts && !before.Repeats && !far.Repeats &&
+		before.Acknowledged <= far.Received+slack && far.Received <= after.Sent+slack &&
+		before.Received <= far.Sent+slack && far.Acknowledged <= after.Received+slack
 }
 
 // elsewhere: in the network namespace of our end no socket is the other end of a connection that is
@@ -126,7 +156,7 @@ func (c *Conn) elsewhere() (yes bool) {
 		return false
 	}
 	defer unix.Close(asks)
-	if _, _, found := lookup(asks, c.other); found {
+	if _, found := lookup(asks, c.other); found {
 		return false
 	}
 	c.control(func(fd int) {
@@ -197,7 +227,7 @@ var socketDevice = sync.OnceValue(func() uint64 {
 })
 
 // lookup asks the kernel, by a sock_diag socket, for the socket that sees a connection so.
-func lookup(asked int, t tuple) (inode uint64, uid uint32, found bool) {
-	inode, uid, err := diag.Lookup(asked, unix.IPPROTO_TCP, t.local, t.remote)
-	return inode, uid, err == nil
+func lookup(asked int, t tuple) (diag.End, bool) {
+	e, err := diag.Lookup(asked, unix.IPPROTO_TCP, t.local, t.remote)
+	return e, err == nil
 }

@@ -1,6 +1,7 @@
 package directsockets
 
 import (
+	"io"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -24,9 +25,9 @@ func TestAnswersOfOthersDoNotCount(t *testing.T) {
 		unix.Fstat(fd, &st)
 		want = st.Ino
 	})
-	inode, uid, found := lookup(s, a.tuple.turned())
-	if !found || inode != want || int(uid) != unix.Geteuid() {
-		t.Fatalf("found %v: %d of %d, want %d", found, inode, uid, want)
+	end, found := lookup(s, a.tuple.turned())
+	if !found || end.Inode != want || int(end.UID) != unix.Geteuid() {
+		t.Fatalf("found %v: %+v, want %d", found, end, want)
 	}
 	// Asked before us, about this connection or another: those answers come first.
 	for _, asked := range []tuple{a.tuple, c.tuple} {
@@ -38,8 +39,8 @@ func TestAnswersOfOthersDoNotCount(t *testing.T) {
 		if err := unix.Sendto(s, diag.Question(unix.IPPROTO_TCP, asked.remote, asked.local), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 			t.Fatal(err)
 		}
-		if inode, _, found := lookup(s, a.tuple.turned()); found {
-			t.Errorf("the answer to another question counts: %d", inode)
+		if end, found := lookup(s, a.tuple.turned()); found {
+			t.Errorf("the answer to another question counts: %+v", end)
 		}
 	}
 }
@@ -91,8 +92,74 @@ func TestDiagOf(t *testing.T) {
 	}
 	defer closeAll(fds)
 	for _, handed := range [][]int{nil, fds, {fds[0], -1}} {
-		if checkProof(a.tuple.turned(), cookie, cookie, 1, uint32(unix.Geteuid()), handed) {
+		a.other, a.netns, a.peerNet = a.tuple.turned(), cookie, cookie
+		if a.checkProof(1, uint32(unix.Geteuid()), handed) == reasonNone {
 			t.Errorf("%d descriptors prove that the other end is abroad", len(handed))
 		}
+	}
+}
+
+// Two ends are of one connection only if that may be by what they have carried.
+func TestFit(t *testing.T) {
+	before := diag.End{Counts: true, Sent: 100, Acknowledged: 90, Received: 50}
+	after := diag.End{Counts: true, Sent: 110, Acknowledged: 90, Received: 60}
+	far := func(sent, acknowledged, received uint64) diag.End {
+		return diag.End{Counts: true, Sent: sent, Acknowledged: acknowledged, Received: received}
+	}
+	unknown, repeats := far(50, 50, 100), far(50, 50, 100)
+	unknown.Counts, repeats.Repeats = false, true
+	for _, c := range []struct {
+		far diag.End
+		fit bool
+	}{
+		{far(50, 50, 100), true},
+		{far(70, 40, 90), true}, // some is on its way
+		{far(50, 50, 110), true},
+		{far(60, 60, 100), true},
+		{far(48, 48, 88), true}, // SYN and FIN
+		{far(62, 62, 112), true},
+		{far(50, 50, 87), false},
+		{far(50, 50, 113), false},
+		{far(47, 47, 100), false},
+		{far(63, 63, 100), false},
+		{unknown, false},
+		{repeats, false},
+	} {
+		if fit(before, c.far, after) != c.fit {
+			t.Errorf("%+v: %v", c.far, !c.fit)
+		}
+	}
+	for _, ours := range []diag.End{unknown, repeats} {
+		if fit(ours, far(50, 50, 50), ours) {
+			t.Errorf("%+v: fits", ours)
+		}
+	}
+}
+
+// The kernel says what an end has carried.
+func TestTraffic(t *testing.T) {
+	a, b := pipe(t, Options{Off: true})
+	s, err := diag.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(s)
+	if _, err := a.Write(make([]byte, 5)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(b, make([]byte, 5)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Write(make([]byte, 700)); err != nil { // has the acknowledgement with it
+		t.Fatal(err)
+	}
+	near, _ := lookup(s, a.tuple)
+	far, _ := lookup(s, b.tuple)
+	within := func(n, bytes uint64) bool { return n >= bytes && n <= bytes+1 }
+	if !near.Counts || near.Repeats || near.Sent != 5 || !within(near.Acknowledged, 5) || !within(near.Received, 700) {
+		t.Errorf("one end has %+v", near)
+	}
+	if !far.Counts || far.Repeats || far.Sent != 700 || !within(far.Received, 5) {
+		t.Errorf("the other has %+v", far)
 	}
 }

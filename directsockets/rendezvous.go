@@ -484,25 +484,41 @@ func (r *rendezvous) attach(ch *channel, m *message, handed []int) {
 	switch {
 	case c == nil || m.lane >= ch.usable() || !ch.theirs(m.lane) || m.generation == 0 || ch.own.Control(m.lane).Generation.Load() != 0:
 		refuse(reasonNoPeer)
+		return
 	case c.own != nil && c.first():
 		refuse(reasonNone) // ours is on its way
-	case !checkProof(c.other, c.netns, c.peerNet, m.inode, ch.uid, handed):
-		refuse(reasonProof)
-		c.stayLocked(reasonProof)
-	case !ch.afford(m.lane):
-		refuse(reasonMemory)
-		c.stayLocked(reasonMemory)
-	default:
-		r.dir.removeOffer(c.view().Offer())
-		c.leaveLane()
-		c.takeLane(ch, m.lane, m.generation)
-		c.peerInode = m.inode
-		ok := message{kind: msgAttachOK, version: lane.Version, lane: m.lane, generation: m.generation, inode: c.inode}
-		if why := r.sendProven(c, &ok); why != reasonNone {
-			c.stayLocked(why)
-			return
-		}
+		return
+	}
+	why := c.checkProof(m.inode, ch.uid, handed)
+	if why == reasonNone && !ch.afford(m.lane) {
+		why = reasonMemory
+	}
+	if why != reasonNone {
+		refuse(why)
+		r.settle(c, why)
+		return
+	}
+	r.dir.removeOffer(c.view().Offer())
+	c.leaveLane()
+	c.takeLane(ch, m.lane, m.generation)
+	c.peerInode = m.inode
+	ok := message{kind: msgAttachOK, version: lane.Version, lane: m.lane, generation: m.generation, inode: c.inode}
+	if why := r.sendProven(c, &ok); why != reasonNone {
+		c.stayLocked(why)
+		return
+	}
+	r.attached(c)
+}
+
+// settle is told what speaks against the lane that a peer asks for or gives.
+func (r *rendezvous) settle(c *Conn, why status.Reason) {
+	switch why {
+	case reasonNone:
 		r.attached(c)
+	case reasonNoPeer:
+		r.later(c, why)
+	default:
+		c.stayLocked(why)
 	}
 }
 
@@ -513,10 +529,10 @@ func (r *rendezvous) answered(ch *channel, m *message, handed []int) {
 			continue
 		}
 		switch why := status.Reason(m.reason); {
-		case m.kind == msgAttachOK && m.inode == c.peerInode && checkProof(c.other, c.netns, c.peerNet, m.inode, ch.uid, handed):
-			r.attached(c)
-		case m.kind == msgAttachOK:
+		case m.kind == msgAttachOK && m.inode != c.peerInode:
 			c.stayLocked(reasonProof)
+		case m.kind == msgAttachOK:
+			r.settle(c, c.checkProof(m.inode, ch.uid, handed))
 		case why == reasonMemory || why == reasonProof:
 			c.stayLocked(reasonRefused)
 		case why != reasonNone:

@@ -284,8 +284,8 @@ func (t *translator) visit(at uint64, p packet) (out packet, found bool, err err
 		if out, err = p.pass(); err != nil {
 			return err
 		}
-		inode, _, err := diag.Lookup(s, unix.IPPROTO_TCP, out.dst, out.src)
-		found = err == nil && inode != 0 // else there is none, or only one that listens
+		end, err := diag.Lookup(s, unix.IPPROTO_TCP, out.dst, out.src)
+		found = err == nil && end.Inode != 0 // else there is none, or only one that listens
 		return nil
 	}
 	if at == t.mine {

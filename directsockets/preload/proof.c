@@ -24,6 +24,13 @@
 //
 // In a user namespace all users that it does not map look alike, and are taken for
 // nobody's: then 2 says nothing, and there is no proof.
+//
+// All that shows whose the socket with the other ends is. Where packets pass more than the
+// loopback that may still be the end of an older connection, which has not heard of its peer's
+// end, while ours goes elsewhere: the addresses are translated by other rules than before. So the
+// kernel is asked as well what both ends have sent and received. What the one has sent and has
+// been told to have come must be what the other has received, but for what is under way, and
+// neither may be waiting for a peer that is silent.
 #include "real.h"
 
 #include "proof.h"
@@ -31,6 +38,7 @@
 #include <arpa/inet.h>
 #include <linux/inet_diag.h>
 #include <linux/netlink.h>
+#include <linux/rtnetlink.h>
 #include <linux/sock_diag.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -143,8 +151,38 @@ static bool abroad(int fd, uint64_t net)
 	       real.getsockopt(fd, SOL_SOCKET, HOME_COOKIE, &cookie, &n) == 0 && cookie == net;
 }
 
+// What the kernel knows of one end of a connection.
+struct end {
+	uint64_t ino;
+	uint32_t uid;
+	bool counts; // the rest is known
+	bool repeats; // what it has sent, since no acknowledgement comes
+	uint64_t sent, acked, received; // bytes; a SYN and a FIN may count as one each
+};
+
+// count reads what an end has carried from the attributes of an answer.
+static void count(const struct nlmsghdr *h, size_t n, struct end *e)
+{
+	enum { REPEATS = 2, ACKED = 120, RECEIVED = 128, SENT = 200, ALL = 208 }; // of struct tcp_info, as Linux 4.19 has it
+	const char *at = (const char *)h + NLMSG_SPACE(sizeof(struct inet_diag_msg)), *end = (const char *)h + n;
+	struct rtattr a;
+	for (; end - at >= (ptrdiff_t)sizeof a; at += RTA_ALIGN(a.rta_len)) {
+		memcpy(&a, at, sizeof a);
+		if (a.rta_len < sizeof a || a.rta_len > end - at)
+			return;
+		const char *info = at + RTA_LENGTH(0);
+		if (a.rta_type != INET_DIAG_INFO || RTA_PAYLOAD(&a) < ALL)
+			continue;
+		e->counts = true;
+		e->repeats = info[REPEATS] != 0;
+		memcpy(&e->acked, info + ACKED, sizeof e->acked);
+		memcpy(&e->received, info + RECEIVED, sizeof e->received);
+		memcpy(&e->sent, info + SENT, sizeof e->sent);
+	}
+}
+
 // lookup asks the kernel for the socket of that tuple, in the namespace of asked.
-static bool lookup(int asked, const struct tuple *t, uint64_t *ino, uint32_t *uid)
+static bool lookup(int asked, const struct tuple *t, struct end *e)
 {
 	static const struct sockaddr_nl kernel = {.nl_family = AF_NETLINK};
 	struct {
@@ -152,7 +190,7 @@ static bool lookup(int asked, const struct tuple *t, uint64_t *ino, uint32_t *ui
 		struct inet_diag_req_v2 r;
 	} q = {
 		.h = {sizeof q, SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST, 0, 0},
-		.r = {.sdiag_protocol = IPPROTO_TCP, .idiag_states = ~0u},
+		.r = {.sdiag_protocol = IPPROTO_TCP, .idiag_states = ~0u, .idiag_ext = 1 << (INET_DIAG_INFO - 1)},
 	};
 	union {
 		struct nlmsghdr h;
@@ -183,8 +221,8 @@ static bool lookup(int asked, const struct tuple *t, uint64_t *ino, uint32_t *ui
 	if (m.id.idiag_sport != t->local_port || m.id.idiag_dport != t->remote_port ||
 	    memcmp(m.id.idiag_src, t->local + at, size) != 0 || memcmp(m.id.idiag_dst, t->remote + at, size) != 0)
 		return false;
-	*ino = m.idiag_inode;
-	*uid = m.idiag_uid;
+	*e = (struct end){.ino = m.idiag_inode, .uid = m.idiag_uid};
+	count(&a.h, (size_t)n, e);
 	return true;
 }
 
@@ -221,22 +259,38 @@ static bool diag_ready(uint64_t here)
 
 bool proof_elsewhere(const struct tuple *other, uint64_t here)
 {
-	uint64_t ino;
-	uint32_t uid;
-	return diag_ready(here) && !lookup(diag, other, &ino, &uid);
+	struct end e;
+	return diag_ready(here) && !lookup(diag, other, &e);
 }
 
-enum reason proof_check(const struct tuple *other, uint64_t here, uint64_t net, uint64_t ino, uint32_t uid, const struct proof *handed)
+// fit: by what they have carried these may be the ends of one connection. Ours was asked about before and after the
+// far one: what is on its way then is in one of the two.
+static bool fit(const struct end *before, const struct end *far, const struct end *after)
 {
-	uint64_t is = 0, dev = 0;
-	uint32_t owner = ~0u;
-	if (!diag_ready(here) || handed->watcher < 0 || ino == 0 || (net && !abroad(handed->diag, net)))
+	const uint64_t slack = 2; // SYN and FIN
+	return before->counts && far->counts && after->counts && !before->repeats && !far->repeats &&
+	       before->acked <= far->received + slack && far->received <= after->sent + slack &&
+	       before->received <= far->sent + slack && far->acked <= after->received + slack;
+}
+
+enum reason proof_check(const struct conn *c, uint64_t ino, uint32_t uid, const struct proof *handed)
+{
+	struct end before = {0}, far, after = {0};
+	uint64_t dev = 0;
+	bool compare = c->peer_net || c->translates;
+	if (!diag_ready(c->net) || handed->watcher < 0 || ino == 0 || (c->peer_net && !abroad(handed->diag, c->peer_net)))
 		return REASON_PROOF;
-	if (!lookup(net ? handed->diag : diag, other, &is, &owner))
+	if (compare && !lookup(diag, &c->tuple, &before))
 		return REASON_PROOF;
-	if (is == 0) // closed since; what is left of it the kernel still knows
+	if (!lookup(c->peer_net ? handed->diag : diag, &c->other, &far))
+		return REASON_PROOF;
+	if (far.ino == 0) // closed since; what is left of it the kernel still knows
 		return REASON_PEER_GONE;
-	bool proven = is == ino && owner == uid && someone(uid) && members(handed->watcher, ino, false, &dev) && dev != 0 &&
+	bool proven = far.ino == ino && far.uid == uid && someone(uid) && members(handed->watcher, ino, false, &dev) && dev != 0 &&
 		      dev == socket_device();
-	return proven ? REASON_NONE : REASON_PROOF;
+	if (!proven)
+		return REASON_PROOF;
+	if (compare && !(lookup(diag, &c->tuple, &after) && fit(&before, &far, &after)))
+		return REASON_NO_PEER;
+	return REASON_NONE;
 }

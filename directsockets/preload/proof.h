@@ -20,10 +20,10 @@ struct proof {
 bool proof_make(int fd, bool abroad, struct proof *p);
 void proof_drop(struct proof *p);
 
-// proof_check: does the TCP socket at the other end, which sees the connection so, in the network namespace of the
-// cookie `net` (0: that of our end, `here`), have this inode and belong to this uid, and does
-// what was handed show it? REASON_NONE if so; if nobody holds it any more, PEER_GONE.
-enum reason proof_check(const struct tuple *other, uint64_t here, uint64_t net, uint64_t ino, uint32_t uid, const struct proof *handed);
+// proof_check: does the TCP socket at the other end of c have this inode and belong to this uid, and does what was
+// handed show it? REASON_NONE if so; if nobody holds it any more, PEER_GONE; if it is, just now, not to be told from an
+// end of another connection, NO_PEER.
+enum reason proof_check(const struct conn *c, uint64_t ino, uint32_t uid, const struct proof *handed);
 
 // proof_elsewhere: in the network namespace of our end no socket is the other one.
 bool proof_elsewhere(const struct tuple *other, uint64_t here);

@@ -288,7 +288,7 @@ static bool named(const struct conn *c, const struct channel *ch, const struct m
 // unproven: why not to believe that the peer owns the other end; a proof fails, too, while its socket is being closed.
 static enum reason unproven(const struct conn *c, int fd, const struct channel *ch, const struct message *m, const struct proof *handed)
 {
-	enum reason why = proof_check(&c->other, c->net, c->peer_net, m->ino, ch->uid, handed);
+	enum reason why = proof_check(c, m->ino, ch->uid, handed);
 	return why == REASON_PROOF && conn_fin_came(fd) ? REASON_PEER_GONE : why;
 }
 
@@ -307,7 +307,7 @@ static void attach(struct channel *ch, const struct message *m, const struct pro
 	} else if ((why = unproven(c, fd, ch, m, handed)) != REASON_NONE) {
 		refuse(ch, m, why);
 		conn_leave_lane(c);
-		stay(c, fd, why);
+		(why == REASON_NO_PEER ? later : stay)(c, fd, why);
 	} else if (!budget_lane(ch, m->lane)) {
 		refuse(ch, m, REASON_MEMORY);
 		conn_leave_lane(c);
@@ -350,7 +350,7 @@ static void answered(struct channel *ch, const struct message *m, const struct p
 	} else {
 		conn_leave_lane(c);
 		if (m->kind == MESSAGE_ATTACH_OK)
-			stay(c, fd, why);
+			(why == REASON_NO_PEER ? later : stay)(c, fd, why);
 		else if (m->reason == REASON_MEMORY || m->reason == REASON_PROOF)
 			stay(c, fd, REASON_REFUSED);
 		else if (m->reason != REASON_NONE)

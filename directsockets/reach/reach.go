@@ -267,7 +267,7 @@ func answers(protocol byte, local, remote netip.AddrPort) error {
 		return err
 	}
 	defer unix.Close(s)
-	_, _, err = diag.Lookup(s, protocol, local, remote)
+	_, err = diag.Lookup(s, protocol, local, remote)
 	return err
 }
 

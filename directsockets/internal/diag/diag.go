@@ -1,4 +1,4 @@
-// Package diag asks the kernel, by sock_diag, whose a TCP socket is.
+// Package diag asks the kernel, by sock_diag, whose a TCP socket is, and what it has carried.
 package diag
 
 import (
@@ -21,6 +21,7 @@ func Open() (int, error) {
 const (
 	header     = 16
 	question   = header + 56
+	extensions = header + 2
 	questionID = header + 8
 	answer     = header + 72
 	answerID   = header + 4
@@ -28,33 +29,45 @@ const (
 	inode      = header + 68
 	ends       = 2 + 2 + 16 + 16 // of the id: ports and addresses
 	byFamily   = 20              // SOCK_DIAG_BY_FAMILY
+
+	information = 2 // INET_DIAG_INFO
 )
 
 var errOther = errors.New("what came is no answer to the question")
 
+// An End is what the kernel knows of a socket.
+type End struct {
+	Inode uint64 // 0: nobody holds it any more
+	UID   uint32
+	// What a TCP connection has carried, as this end counts it.
+	Counts                       bool   // the rest is known
+	Repeats                      bool   // what it has sent, since no acknowledgement comes
+	Sent, Acknowledged, Received uint64 // bytes; a SYN and a FIN may count as one each
+}
+
 // Lookup asks by a socket of Open for the socket of that protocol that has these ends. Only an answer of the
 // kernel, to this question and about that socket, counts: another process may have the socket that asks, too.
 // ENOENT: there is none, or the kernel has no module that knows the sockets of the protocol.
-func Lookup(s int, protocol byte, local, remote netip.AddrPort) (ino uint64, uid uint32, err error) {
+func Lookup(s int, protocol byte, local, remote netip.AddrPort) (End, error) {
 	q := Question(protocol, local, remote)
 	if err := unix.Sendto(s, q, unix.MSG_DONTWAIT, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return 0, 0, err
+		return End{}, err
 	}
 	var a [1024]byte
 	n, from, err := unix.Recvfrom(s, a[:], unix.MSG_DONTWAIT) // answered synchronously
 	if err != nil {
-		return 0, 0, err
+		return End{}, err
 	}
 	order := binary.NativeEndian
 	kernel, ok := from.(*unix.SockaddrNetlink)
 	if !ok || kernel.Pid != 0 || n < header+4 || !bytes.Equal(a[8:12], q[8:12]) {
-		return 0, 0, errOther
+		return End{}, errOther
 	}
 	if order.Uint16(a[4:]) == unix.NLMSG_ERROR {
-		return 0, 0, unix.Errno(-int32(order.Uint32(a[header:])))
+		return End{}, unix.Errno(-int32(order.Uint32(a[header:])))
 	}
 	if order.Uint16(a[4:]) != byFamily || n < answer {
-		return 0, 0, errOther
+		return End{}, errOther
 	}
 	id := q[questionID:]
 	if a[header] == unix.AF_INET6 { // also of an IPv6 socket with mapped addresses
@@ -62,9 +75,29 @@ func Lookup(s int, protocol byte, local, remote netip.AddrPort) (ino uint64, uid
 		putEnds(id, local, remote, l[:], r[:])
 	}
 	if !bytes.Equal(a[answerID:answerID+ends], id[:ends]) {
-		return 0, 0, errOther
+		return End{}, errOther
 	}
-	return uint64(order.Uint32(a[inode:])), order.Uint32(a[answerUID:]), nil
+	e := End{Inode: uint64(order.Uint32(a[inode:])), UID: order.Uint32(a[answerUID:])}
+	e.count(a[answer:n])
+	return e, nil
+}
+
+// count reads what an end has carried from the attributes of an answer.
+func (e *End) count(attributes []byte) {
+	// Of struct tcp_info of linux/tcp.h; the last came with Linux 4.19.
+	const repeats, acked, received, sent, all = 2, 120, 128, 200, 208
+	order := binary.NativeEndian
+	for rest := attributes; len(rest) >= unix.SizeofRtAttr; {
+		length, kind := int(order.Uint16(rest)), order.Uint16(rest[2:])
+		if length < unix.SizeofRtAttr || length > len(rest) {
+			return
+		}
+		if info := rest[unix.SizeofRtAttr:length]; kind == information && len(info) >= all {
+			e.Counts, e.Repeats = true, info[repeats] != 0
+			e.Sent, e.Acknowledged, e.Received = order.Uint64(info[sent:]), order.Uint64(info[acked:]), order.Uint64(info[received:])
+		}
+		rest = rest[min(len(rest), (length+unix.RTA_ALIGNTO-1)&^(unix.RTA_ALIGNTO-1)):]
+	}
 }
 
 // Question is the packet that asks; its number is drawn at random.
@@ -78,6 +111,7 @@ func Question(protocol byte, local, remote netip.AddrPort) []byte {
 	if local.Addr().Is4() {
 		q[header] = unix.AF_INET
 	}
+	q[extensions] = 1 << (information - 1)
 	order.PutUint32(q[header+4:], ^uint32(0)) // in any state
 	id := q[questionID:]
 	putEnds(id, local, remote, local.Addr().AsSlice(), remote.Addr().AsSlice())

@@ -2,6 +2,7 @@ package apps_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -28,15 +29,8 @@ import (
 func TestTranslatedAddress(t *testing.T) {
 	library, tun := ds.Library(t), built.Path(t, "exn-tun")
 	pumps := map[string]string{"C": built.Path(t, "pump"), "Go": built.Path(t, "gopump")}
-	root, ns := debroot.Need(t, "nftables"), netns.New(t)
-	const dialled, listens, ports = 7000, 7100, 12 // the first of so many
-	rules := "add table ip nat; add chain ip nat out { type nat hook output priority -100; }; "
-	for i := range ports {
-		rules += fmt.Sprintf("add rule ip nat out tcp dport %d redirect to :%d; ", dialled+i, listens+i)
-	}
-	if text, err := output(ns, root.Command(t.Context(), "nft", rules)); err != nil {
-		t.Skipf("no translation of addresses here: %v: %s", err, text)
-	}
+	const ports = 12
+	ns := translated(t, ports)
 	next := 0
 	for _, c := range []struct {
 		name   string
@@ -57,12 +51,14 @@ func TestTranslatedAddress(t *testing.T) {
 			next++
 			t.Run(c.name+"/"+language, func(t *testing.T) {
 				t.Parallel()
-				fabric := ds.Fabric(t)
-				if err := os.Chmod(fabric, 0o2770); err != nil { // a group's: without a board each end asks the kernel
-					t.Fatal(err)
-				}
+				fabric := groups(t)
 				if c.told {
-					tell(t, fabric, loopback(listens+i), loopback(dialled+i), c.late)
+					tell(t, fabric, c.late, func(offers []home.View) (said []pair) {
+						for _, v := range offers {
+							said = append(said, halves(client(v, i), i, client(v, i), i))
+						}
+						return said
+					})
 				}
 				if c.anyMay {
 					if err := os.Chmod(filepath.Join(fabric, "addresses"), 0o777); err != nil {
@@ -80,7 +76,7 @@ func TestTranslatedAddress(t *testing.T) {
 					env = append(append(os.Environ(), "EXN_FABRIC="+fabric), settings...)
 					args = append(args, "either")
 				}
-				log, end := serve(t, ns, env, pump, strconv.Itoa(listens+i))
+				log, end := serve(t, ns, env, pump, strconv.Itoa(listening+i))
 				client := exec.CommandContext(t.Context(), pump, args...)
 				client.Env = env
 				text, err := output(ns, client)
@@ -103,21 +99,130 @@ func TestTranslatedAddress(t *testing.T) {
 	t.Run("check", func(t *testing.T) {
 		const last = ports - 1
 		fabric := ds.Fabric(t)
-		_, end := serve(t, ns, append(os.Environ(), ds.Preload(library, fabric)...), pumps["C"], strconv.Itoa(listens+last))
+		_, end := serve(t, ns, append(os.Environ(), ds.Preload(library, fabric)...), pumps["C"], strconv.Itoa(listening+last))
 		defer end()
 		check, _ := output(ns, exec.CommandContext(t.Context(), tun, "check", "--fabric", fabric, loopback(dialled+last).String()))
-		if !strings.Contains(check, "nat: the other end is "+loopback(listens+last).String()) || !strings.Contains(check, "exn-tun bridge") {
+		if !strings.Contains(check, "nat: the other end is "+loopback(listening+last).String()) || !strings.Contains(check, "exn-tun bridge") {
 			t.Errorf("check says %s", check)
 		}
 	})
+}
+
+// Who is told of another connection's end finds out by what both have carried. It gets no byte of that, and its lane
+// when it is told better.
+func TestToldOfAnother(t *testing.T) {
+	library := ds.Library(t)
+	ns := translated(t, 4)
+	first := 0 // of the two connections
+	for language, pump := range map[string]string{"C": built.Path(t, "pump"), "Go": built.Path(t, "gopump")} {
+		i := first
+		first += 2
+		t.Run(language, func(t *testing.T) {
+			t.Parallel()
+			fabric := groups(t)
+			clients, since := map[int]home.View{}, time.Time{}
+			tell(t, fabric, false, func(offers []home.View) []pair {
+				for _, v := range offers {
+					for k := i; k < i+2; k++ {
+						if v.Local == loopback(listening+k) || v.Remote == loopback(dialled+k) {
+							clients[k] = client(v, k)
+						}
+					}
+				}
+				if len(clients) < 2 {
+					return nil
+				}
+				if since.IsZero() {
+					since = time.Now()
+				}
+				if time.Since(since) > 100*time.Millisecond {
+					return []pair{halves(clients[i], i, clients[i], i), halves(clients[i+1], i+1, clients[i+1], i+1)}
+				}
+				return []pair{halves(clients[i], i, clients[i+1], i+1), halves(clients[i+1], i+1, clients[i], i)}
+			})
+			env := append(os.Environ(), ds.Preload(library, fabric, "EXN_DS_VERBOSE=1")...)
+			if language == "Go" {
+				env = append(os.Environ(), "EXN_FABRIC="+fabric, "EXN_DS_VERBOSE=1")
+			}
+			var logs [2]*bytes.Buffer
+			var ends [2]func()
+			for k := range logs { // before the clients, so that these make their offers at the same time
+				logs[k], ends[k] = serve(t, ns, env, pump, strconv.Itoa(listening+i+k))
+			}
+			var both sync.WaitGroup
+			for k, size := range []string{"size=64", "size=200"} {
+				both.Go(func() {
+					args := []string{"pingpong", "127.0.0.1", strconv.Itoa(dialled + i + k), "4", size, "check"}
+					if language == "Go" {
+						args = append(args, "either")
+					}
+					ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // on the wrong lane they wait for good
+					defer cancel()
+					client := exec.CommandContext(ctx, pump, args...)
+					client.Env = env
+					text, err := output(ns, client)
+					ends[k]()
+					if said := logs[k].String(); err != nil || !strings.Contains(text, " has lane ") || !strings.Contains(said, " has lane ") {
+						t.Errorf("%v: the client says\n%.1000s\nthe server\n%.1000s", err, text, said)
+					}
+				})
+			}
+			both.Wait()
+		})
+	}
+}
+
+// Connections to the ports from dialled on arrive at those from listening on.
+const dialled, listening = 7000, 7100
+
+// translated makes a network namespace with so many of them.
+func translated(t *testing.T, ports int) *netns.NetNS {
+	t.Helper()
+	root, ns := debroot.Need(t, "nftables"), netns.New(t)
+	rules := "add table ip nat; add chain ip nat out { type nat hook output priority -100; }; "
+	for i := range ports {
+		rules += fmt.Sprintf("add rule ip nat out tcp dport %d redirect to :%d; ", dialled+i, listening+i)
+	}
+	if text, err := output(ns, root.Command(t.Context(), "nft", rules)); err != nil {
+		t.Skipf("no translation of addresses here: %v: %s", err, text)
+	}
+	return ns
+}
+
+// groups is a fabric directory of a group's: without a board each end asks the kernel.
+func groups(t *testing.T) string {
+	t.Helper()
+	fabric := ds.Fabric(t)
+	if err := os.Chmod(fabric, 0o2770); err != nil {
+		t.Fatal(err)
+	}
+	return fabric
 }
 
 func loopback(port int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(port))
 }
 
-// tell answers offers as exn-tun bridge does, of connections that were made to one address and arrive at another.
-func tell(t *testing.T, fabric string, listens, dialled netip.AddrPort, late bool) {
+// A pair of views is said to be of one connection.
+type pair struct{ client, server home.View }
+
+// client gives the client's address, and where it is, of an offer for the i-th port.
+func client(v home.View, i int) (at home.View) {
+	at = home.View{Net: v.Net, Local: v.Local}
+	if v.Local == loopback(listening+i) {
+		at.Local = v.Remote
+	}
+	return at
+}
+
+// halves are a client of one port, and the server of a client of another.
+func halves(client home.View, dials int, served home.View, listens int) pair {
+	client.Remote = loopback(dialled + dials)
+	return pair{client, home.View{Net: served.Net, Local: loopback(listening + listens), Remote: served.Local}}
+}
+
+// tell answers offers as exn-tun bridge does.
+func tell(t *testing.T, fabric string, late bool, know func(offers []home.View) []pair) {
 	t.Helper()
 	said, err := home.Translate(fabric)
 	if err != nil {
@@ -146,18 +251,17 @@ func tell(t *testing.T, fabric string, listens, dialled netip.AddrPort, late boo
 			case <-time.After(time.Millisecond):
 			}
 			offers, _ := filepath.Glob(filepath.Join(fabric, "ds", "o-*")) // the pattern is good
+			var views []home.View
 			for _, o := range offers {
 				v, err := home.ParseView(strings.TrimPrefix(filepath.Base(o), "o-"))
 				if err != nil {
 					t.Error(err)
 					return
 				}
-				client := v.Local
-				if v.Local == listens {
-					client = v.Remote
-				}
-				a, b := home.View{Net: v.Net, Local: client, Remote: dialled}, home.View{Net: v.Net, Local: listens, Remote: client}
-				if err := errors.Join(say(a, b), say(b, a)); err != nil {
+				views = append(views, v)
+			}
+			for _, p := range know(views) {
+				if err := errors.Join(say(p.client, p.server), say(p.server, p.client)); err != nil {
 					t.Error(err)
 					return
 				}
@@ -170,7 +274,7 @@ func tell(t *testing.T, fabric string, listens, dialled netip.AddrPort, late boo
 	})
 }
 
-// serve starts a pump that listens in a namespace; end ends it.
+// serve starts a pump that listening in a namespace; end ends it.
 func serve(t *testing.T, ns *netns.NetNS, env []string, pump, port string) (log *bytes.Buffer, end func()) {
 	t.Helper()
 	server := exec.CommandContext(t.Context(), pump, "serve", "127.0.0.1", port)

@@ -5,7 +5,8 @@
 // Proof across network namespaces (proof.c, rule 4), tried from both sides: the
 // parent checks what a child in a network namespace of its own hands it, about a
 // connection over that namespace's loopback. What is true must be believed, and
-// each lie must not.
+// each lie must not. One of the parent's passes for the other half of that connection,
+// until it has carried something that the child's has not.
 //
 // Exit status: 0 all is as it should be, 1 not (said on stderr), 77 not permitted.
 #include <errno.h>
@@ -32,10 +33,10 @@
 #include "proof.h"
 #include "tuple.h"
 
-enum lie { NONE, HOST_DIAG, ROUTE, FORGED, NO_DIAG, OTHER_SOCKET, OTHER_INODE, OTHER_USER, OTHER_NAMESPACE, OTHER_TUPLE, REDIRECTED, LIES };
+enum lie { NONE, HOST_DIAG, ROUTE, FORGED, NO_DIAG, OTHER_SOCKET, OTHER_INODE, OTHER_USER, OTHER_NAMESPACE, OTHER_TUPLE, REDIRECTED, UNLIKE, LIES };
 static const char *const names[LIES] = {"the truth", "a diag socket of another namespace", "a socket of another netlink protocol", "an answer of our own",
 	"no diag socket", "a watcher of another socket", "another inode", "another user", "another namespace's cookie", "another connection",
-	"a diag socket that takes answers from elsewhere only"};
+	"a diag socket that takes answers from elsewhere only", "an end that has sent nothing of what came"};
 
 struct claim {
 	struct tuple tuple;
@@ -54,7 +55,7 @@ static void die(const char *what)
 static int diag_socket(int protocol) { return socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, protocol); }
 
 // connection makes one over the loopback; ours is its accepted end.
-static int connection(struct claim *c)
+static int connection(struct claim *c, int *other)
 {
 	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	struct sockaddr_storage s;
@@ -76,6 +77,7 @@ static int connection(struct claim *c)
 	c->net = home_cookie(in);
 	c->uid = getuid();
 	close(l);
+	*other = out;
 	return in;
 }
 
@@ -156,7 +158,7 @@ static void abroad(int to, int host_diag)
 	int s = socket(AF_INET, SOCK_DGRAM, 0);
 	if (ioctl(s, SIOCSIFFLAGS, &lo) < 0)
 		die("lo");
-	int in = connection(&c), second = connection(&other);
+	int out, in = connection(&c, &out), second = connection(&other, &out);
 	for (enum lie lie = NONE; lie < LIES; lie++) {
 		struct claim said = c;
 		if (!proof_make(in, true, &p))
@@ -219,7 +221,9 @@ static void abroad(int to, int host_diag)
 
 int main(void)
 {
-	int pair[2], bad = 0, status = 0;
+	static struct conn c;
+	struct claim ours;
+	int out, pair[2], bad = 0, status = 0;
 	int host_diag = diag_socket(NETLINK_SOCK_DIAG);
 	uint64_t here = home_cookie(host_diag);
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair) < 0)
@@ -233,18 +237,27 @@ int main(void)
 		abroad(pair[1], host_diag);
 	}
 	close(pair[1]);
+	connection(&ours, &out);
+	c.tuple = ours.tuple;
+	c.net = here;
 	for (enum lie lie = NONE; lie < LIES; lie++) {
-		struct claim c;
+		struct claim said;
 		struct proof p;
-		if (!take(pair[0], &c, &p))
+		if (!take(pair[0], &said, &p))
 			break;
-		bool want = lie == NONE;
-		if ((proof_check(&c.tuple, here, c.net, c.ino, c.uid, &p) == REASON_NONE) != want) {
-			fprintf(stderr, "%s: %sbelieved\n", names[lie], want ? "not " : "");
+		if (lie == UNLIKE && send(out, "more", 4, 0) != 4)
+			die("send");
+		c.other = said.tuple;
+		c.peer_net = said.net;
+		enum reason want = lie == NONE ? REASON_NONE : lie == UNLIKE ? REASON_NO_PEER : REASON_PROOF;
+		enum reason is = proof_check(&c, said.ino, said.uid, &p);
+		if (is != want) {
+			fprintf(stderr, "%s: %s, not %s\n", names[lie], reason_names[is], reason_names[want]);
 			bad++;
 		}
 		// Here nobody knows that connection.
-		if (proof_check(&c.tuple, here, 0, c.ino, c.uid, &p) == REASON_NONE) {
+		c.peer_net = 0;
+		if (proof_check(&c, said.ino, said.uid, &p) == REASON_NONE) {
 			fprintf(stderr, "%s: believed of this namespace\n", names[lie]);
 			bad++;
 		}

@@ -24,3 +24,13 @@ func TestProofAbroad(t *testing.T) {
 		t.Errorf("%v\n%s", err, text)
 	}
 }
+
+// Who owns the socket with the right ends has not the other end of this connection if the two have carried different things.
+func TestProofFits(t *testing.T) {
+	program := ds.Build(t, "fit", []string{"-I", ds.Headers()}, "fit.c", ds.Object(t))
+	cmd := exec.CommandContext(t.Context(), program)
+	cmd.Env = append(cmd.Environ(), ds.Preload("", ds.Fabric(t))...)
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, text)
+	}
+}
