@@ -117,11 +117,12 @@ func Try(ctx context.Context, address, fabric string) (v Verdict, err error) {
 	return judge(v, p, found, fabric)
 }
 
-// translated is how the other end sees a connection of ours, by other addresses if somebody says so to those who
-// look for it, as programs do.
+// translated is how the other end sees a connection of ours: by other addresses, if none that can be seen has ours and
+// somebody says so to those who look for it, as programs do.
 func translated(ctx context.Context, conn net.Conn, fabric string, local, remote netip.AddrPort) (there home.View, is bool) {
 	ours := home.View{Local: local, Remote: remote}
-	if tcp, ok := conn.(*net.TCPConn); ok && home.Translates(fabric) {
+	tcp, ok := conn.(*net.TCPConn)
+	if _, other, err := peerTables(local, remote); ok && (err != nil || other.IsValid()) && home.Translates(fabric) {
 		raw, err := tcp.SyscallConn()
 		if err == nil {
 			err = raw.Control(func(fd uintptr) { ours.Net, _ = unix.GetsockoptUint64(int(fd), unix.SOL_SOCKET, unix.SO_NETNS_COOKIE) })
