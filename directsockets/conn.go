@@ -285,6 +285,7 @@ func (c *Conn) engage() {
 		c.own.TxWaiters.Store(awakeMask)
 		c.in.consented++
 		c.own.Consent.Store(c.in.consented)
+		c.in.shut = c.look(unix.POLLRDHUP)&unix.POLLRDHUP != 0 && !c.finCame() // by CloseRead, before there was a lane
 		c.hint.Store(true)
 		c.reason.Store(uint32(reasonNone))
 		if !c.move(status.Attached, status.Lane) {

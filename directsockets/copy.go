@@ -16,7 +16,7 @@ const copySize = 64 << 10
 
 // ReadFrom writes what r gives. A file goes by sendfile as long as the connection
 // is on TCP, and one that stays there does what a *net.TCPConn does, splice
-// included; else the bytes are copied.
+// included; else the bytes are copied. Of a file just as much is taken as was written.
 func (c *Conn) ReadFrom(r io.Reader) (n int64, err error) {
 	if c.begin(&c.tx) {
 		n, err := c.tcp.ReadFrom(r)
@@ -28,16 +28,41 @@ func (c *Conn) ReadFrom(r io.Reader) (n int64, err error) {
 		n, err = c.sendFile(f, limit)
 	}
 	c.tx.mu.Unlock()
-	if f != nil {
-		if l, limited := r.(*io.LimitedReader); limited {
-			l.N -= n
-		}
-		if !errors.Is(err, errCopy) {
-			return n, c.copyError("readfrom", err)
+	if f == nil {
+		n, err = io.CopyBuffer(struct{ io.Writer }{c}, struct{ io.Reader }{r}, make([]byte, copySize))
+		return n, c.copyError("readfrom", err)
+	}
+	take(r, n)
+	if !errors.Is(err, errCopy) {
+		return n, c.copyError("readfrom", err)
+	}
+	ahead := &counter{r: r}
+	k, err := io.CopyBuffer(struct{ io.Writer }{c}, ahead, make([]byte, copySize))
+	if unsent := ahead.n - k; unsent > 0 {
+		if _, cannot := f.Seek(-unsent, io.SeekCurrent); cannot == nil { // a pipe does not take it back
+			take(r, -unsent)
 		}
 	}
-	k, err := io.CopyBuffer(struct{ io.Writer }{c}, struct{ io.Reader }{r}, make([]byte, copySize))
 	return n + k, c.copyError("readfrom", err)
+}
+
+// take counts bytes that went past a limited reader.
+func take(r io.Reader, n int64) {
+	if l, limited := r.(*io.LimitedReader); limited {
+		l.N -= n
+	}
+}
+
+// A counter counts what is read from r, which may be more than is written.
+type counter struct {
+	r io.Reader
+	n int64
+}
+
+func (c *counter) Read(b []byte) (int, error) {
+	n, err := c.r.Read(b)
+	c.n += int64(n)
+	return n, err
 }
 
 // copyError is the error of a copy as package net tells it: around that of either side.
@@ -68,7 +93,7 @@ func (c *Conn) sendFile(f *os.File, limit int64) (done int64, err error) {
 	const most = 4 << 20 // in one call, as package net
 	from, err := f.SyscallConn()
 	if err != nil {
-		return 0, err
+		return 0, errCopy // to read it says why
 	}
 	for !c.engaged() {
 		c.count()
@@ -110,7 +135,7 @@ func (c *Conn) sendFile(f *os.File, limit int64) (done int64, err error) {
 		c.tx.yield()
 		switch {
 		case gone != nil:
-			return done, gone
+			return done, errCopy
 		case told == unix.EINVAL || told == unix.ENOSYS || told == unix.EOPNOTSUPP:
 			return done, errCopy
 		case told != nil:

@@ -3,6 +3,7 @@ package directsockets
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -14,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"exnet/directsockets/status"
 )
@@ -393,5 +396,106 @@ func TestSendsFiles(t *testing.T) {
 				t.Errorf("%d bytes of %d, %v", len(got), len(all), err)
 			}
 		})
+	}
+}
+
+// Who shuts down reading before there is a lane has the end of his own, not his peer's.
+func TestShutDownBeforeTheLane(t *testing.T) {
+	for name, shut := range map[string]func(c *Conn) error{
+		"CloseRead": (*Conn).CloseRead,
+		"by the descriptor": func(c *Conn) (err error) {
+			raw, err := c.SyscallConn()
+			if err != nil {
+				return err
+			}
+			return errors.Join(raw.Control(func(fd uintptr) { err = unix.Shutdown(int(fd), unix.SHUT_RD) }), err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b := pipe(t, Options{Fabric: fabric(t)})
+			if err := shut(a); err != nil {
+				t.Fatal(err)
+			}
+			got := make(chan int64)
+			go func() {
+				n, _ := io.Copy(io.Discard, b) // an error is seen where it is sent
+				got <- n
+			}()
+			sent := int64(0)
+			for begun := time.Now(); !a.Status().WritesLane && time.Since(begun) < 20*time.Second; {
+				n, err := a.Write(make([]byte, 2000))
+				if err != nil {
+					t.Fatalf("after %d bytes: %v; %+v", sent, err, a.Status())
+				}
+				sent += int64(n)
+			}
+			for range 100 {
+				n, err := a.Write(make([]byte, 2000))
+				if err != nil {
+					t.Fatalf("after %d bytes, by the lane: %v; %+v", sent, err, a.Status())
+				}
+				sent += int64(n)
+				time.Sleep(100 * time.Microsecond) // by now each end knows what the kernel says
+			}
+			if n, err := a.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+				t.Errorf("%d, %v; it is shut down", n, err)
+			}
+			if !a.Status().WritesLane {
+				t.Errorf("no lane: %+v", a.Status())
+			}
+			if err := a.Close(); err != nil {
+				t.Error(err)
+			}
+			if n := <-got; n != sent {
+				t.Errorf("%d of %d bytes came", n, sent)
+			}
+		})
+	}
+}
+
+// A file of which a write deadline lets only a part be sent is at the end of that, and the next call goes on there.
+func TestCopyOfAFileGoesOn(t *testing.T) {
+	want := make([]byte, 24<<20)
+	rand.NewChaCha8([32]byte{3}).Read(want)
+	path := t.TempDir() + "/file"
+	if err := os.WriteFile(path, want, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const whole = 20 << 20 // of it
+	for _, lane := range []bool{false, true} {
+		for _, limited := range []bool{false, true} {
+			t.Run(fmt.Sprintf("lane %v limited %v", lane, limited), func(t *testing.T) {
+				a, b := pipe(t, Options{Fabric: fabric(t)})
+				if lane {
+					warm(t, a, b)
+				}
+				f, err := os.Open(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer f.Close()
+				var r io.Reader = f
+				all := want
+				if limited {
+					r, all = io.LimitReader(f, whole), want[:whole]
+				}
+				a.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
+				n, err := a.ReadFrom(r)
+				if at, _ := f.Seek(0, io.SeekCurrent); !errors.Is(err, os.ErrDeadlineExceeded) || n == 0 || at != n {
+					t.Errorf("%d bytes, %v, and the file is at %d", n, err, at)
+				}
+				a.SetWriteDeadline(time.Time{})
+				go func() {
+					k, err := a.ReadFrom(r)
+					if err != nil || n+k != int64(len(all)) {
+						t.Errorf("%d and %d of %d bytes, %v", n, k, len(all), err)
+					}
+					a.CloseWrite()
+				}()
+				if got, err := io.ReadAll(b); err != nil || !bytes.Equal(got, all) {
+					t.Errorf("%d bytes of %d came, %v", len(got), len(all), err)
+				}
+			})
+		}
 	}
 }
