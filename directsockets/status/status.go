@@ -119,7 +119,7 @@ func Of(pid int) (p Process, found bool) {
 		}
 		p, err := open(path)
 		if errors.Is(err, fs.ErrNotExist) {
-			return Process{}, false // it has just ended
+			return Process{}, false // it has just ended, or begun
 		}
 		p.PID, p.Err = pid, err
 		if name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err == nil {

@@ -183,6 +183,23 @@ func TestObserversAreNotShown(t *testing.T) {
 	}
 }
 
+// Who has just begun, and has written nothing yet, is not one that publishes nonsense.
+func TestBeginnersAreNotShown(t *testing.T) {
+	for what, size := range map[string]int64{"no size yet": 0, "no head yet": wholeSize} {
+		other := exec.Command("sleep", "100")
+		other.ExtraFiles = []*os.File{publish(t, "exn-ds-family", nil, size, nil)}
+		if err := other.Start(); err != nil {
+			t.Fatal(err)
+		}
+		p, found := Of(other.Process.Pid)
+		other.Process.Kill()
+		other.Wait()
+		if found {
+			t.Errorf("%s: found, %v", what, p.Err)
+		}
+	}
+}
+
 // A program may write anything into its memory: it is told from the others by
 // an error, and nothing outside the memory is read.
 func TestNonsenseIsRefused(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/netip"
 	"os"
 
@@ -66,7 +67,11 @@ type layout struct {
 // read copies out what a memory of size bytes says.
 func read(f *os.File, size int64) (Process, error) {
 	var head [headSize]byte
-	if _, err := f.ReadAt(head[:], 0); err != nil {
+	n, err := f.ReadAt(head[:], 0)
+	if n == 0 && errors.Is(err, io.EOF) || err == nil && binary.NativeEndian.Uint64(head[0:]) == 0 {
+		return Process{}, fmt.Errorf("read its status memory, which it is making: %w", fs.ErrNotExist)
+	}
+	if err != nil {
 		return Process{}, fmt.Errorf("read its status memory: %w", err)
 	}
 	l, err := layoutOf(&head, size)
