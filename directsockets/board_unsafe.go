@@ -73,7 +73,8 @@ func (b *board) meet(port uint16, active bool) bool {
 	if own.Load() != now {
 		own.Swap(now) // a fence for the race detector, too: see lane.Word
 	}
-	return now-other.Load() <= boardRecent || b.translated()
+	ago := now - other.Load() // less than 0 if that was by a clock that is ahead
+	return ago+boardRecent <= 2*boardRecent || b.translated()
 }
 
 // translated: somebody may tell of connections whose ends know different addresses (package home). Also where

@@ -141,3 +141,16 @@ func TestTupleAbroad(t *testing.T) {
 		}
 	}
 }
+
+// The other side of a port counts if it was busy a moment ago, also by a clock that is somewhat ahead: that of files,
+// which the library reads, is some milliseconds behind.
+func TestBoardMeets(t *testing.T) {
+	for ago, want := range map[int64]bool{0: true, 1: true, 10: false, -1: true, -10: false, time.Now().Unix(): false} {
+		var b board
+		const port = 7
+		b.accepted[port].Store(uint32(time.Now().Unix() - ago))
+		if b.meet(port, true) != want {
+			t.Errorf("%d s ago: %v", ago, !want)
+		}
+	}
+}

@@ -91,5 +91,6 @@ bool board_meet(uint16_t port, bool active)
 	if (atomic_load_explicit(own, memory_order_relaxed) != now)
 		atomic_store_explicit(own, now, memory_order_relaxed);
 	atomic_thread_fence(memory_order_seq_cst);
-	return now - atomic_load_explicit(other, memory_order_relaxed) <= RECENT_S || board_translated();
+	uint32_t ago = now - atomic_load_explicit(other, memory_order_relaxed); // less than 0 if that was by a clock that is ahead
+	return ago + RECENT_S <= 2 * RECENT_S || board_translated();
 }

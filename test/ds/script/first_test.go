@@ -40,7 +40,7 @@ func TestFirstSockets(t *testing.T) {
 			}
 		}
 		if known != 2*connections {
-			t.Errorf("%d busy ends of connections are known, want %d", known, 2*connections)
+			t.Errorf("%d busy ends of connections are known, want %d: %v, %+v", known, 2*connections, p.Err, p.Sockets)
 		}
 		stdin.Close()
 		if err := cmd.Wait(); err != nil {
