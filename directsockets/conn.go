@@ -285,7 +285,9 @@ func (c *Conn) engage() {
 		c.own.TxWaiters.Store(awakeMask)
 		c.in.consented++
 		c.own.Consent.Store(c.in.consented)
-		c.in.shut = c.look(unix.POLLRDHUP)&unix.POLLRDHUP != 0 && !c.finCame() // by CloseRead, before there was a lane
+		var told int16
+		c.control(func(fd int) { told = poll(fd, unix.POLLRDHUP) })
+		c.in.shut = told&unix.POLLRDHUP != 0 && !c.finCame() // by CloseRead, before there was a lane
 		c.hint.Store(true)
 		c.reason.Store(uint32(reasonNone))
 		if !c.move(status.Attached, status.Lane) {

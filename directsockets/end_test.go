@@ -416,7 +416,7 @@ func TestShutDownBeforeTheLane(t *testing.T) {
 			if err := shut(a); err != nil {
 				t.Fatal(err)
 			}
-			got := make(chan int64)
+			got := make(chan int64, 1)
 			go func() {
 				n, _ := io.Copy(io.Discard, b) // an error is seen where it is sent
 				got <- n

@@ -179,6 +179,16 @@ func TestLikeNet(t *testing.T) {
 			n, err := a.ReadFrom(f)
 			say("late", n, err)
 		},
+		"a file that is closed": func(say func(string, ...any), a, b tcpConn) {
+			f, err := os.Open("likenet_test.go")
+			if err != nil {
+				say("open", err)
+				return
+			}
+			f.Close()
+			n, err := a.ReadFrom(f)
+			say("closed", n, err)
+		},
 		"options": func(say func(string, ...any), a, b tcpConn) {
 			say("nodelay", a.SetNoDelay(false), "keepalive", a.SetKeepAlive(true), a.SetKeepAlivePeriod(20*time.Second))
 			multipath, err := a.MultipathTCP()

@@ -510,7 +510,7 @@ func (r *rendezvous) attach(ch *channel, m *message, handed []int) {
 	r.attached(c)
 }
 
-// settle is told what speaks against the lane that a peer asks for or gives.
+// settle ends an attempt by what the proof of the peer came to.
 func (r *rendezvous) settle(c *Conn, why status.Reason) {
 	switch why {
 	case reasonNone:

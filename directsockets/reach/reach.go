@@ -72,7 +72,14 @@ func Try(ctx context.Context, address, fabric string) (v Verdict, err error) {
 	defer conn.Close()
 	local, remote := end(conn.LocalAddr()), end(conn.RemoteAddr())
 	v.Remote = remote
-	there, isTranslated := translated(ctx, conn, fabric, local, remote)
+	tables, other, hidden := peerTables(local, remote)
+	listens, isTranslated := remote, false
+	if hidden != nil || other.IsValid() {
+		if there, told := translated(ctx, conn, fabric, local, remote); told {
+			listens, isTranslated = there.Local, true
+			tables, other, hidden = peerTables(there.Remote, there.Local)
+		}
+	}
 	if !isTranslated && local.Addr() != remote.Addr() && !(local.Addr().IsLoopback() && remote.Addr().IsLoopback()) {
 		for _, a := range []netip.Addr{local.Addr(), remote.Addr()} {
 			if _, err := home.Find(fabric, a); err != nil {
@@ -84,15 +91,14 @@ func Try(ctx context.Context, address, fabric string) (v Verdict, err error) {
 		return v.no(fmt.Sprintf("the kernel does not say whose a socket is (sock_diag: %v)", err),
 			"load its module tcp_diag, in a container on the host; it is CONFIG_INET_TCP_DIAG, and some small kernels, gVisor and qemu's emulation of one program lack it")
 	}
-	tables, other, err := peerTables(there.Remote, there.Local)
-	if err != nil {
-		return v, err
+	if hidden != nil {
+		return v, hidden
 	}
 	if other.IsValid() {
 		return v.no(fmt.Sprintf("nat: the other end is %v, for something translates the address", other),
 			fmt.Sprintf("connect to %v, or run exn-tun bridge in this network namespace, that of the host", other))
 	}
-	inode, uid, err := listener(tables, there.Local)
+	inode, uid, err := listener(tables, listens)
 	if err != nil {
 		return v, err
 	}
@@ -117,24 +123,21 @@ func Try(ctx context.Context, address, fabric string) (v Verdict, err error) {
 	return judge(v, p, found, fabric)
 }
 
-// translated is how the other end sees a connection of ours: by other addresses, if none that can be seen has ours and
-// somebody says so to those who look for it, as programs do.
-func translated(ctx context.Context, conn net.Conn, fabric string, local, remote netip.AddrPort) (there home.View, is bool) {
-	ours := home.View{Local: local, Remote: remote}
+// translated is how the other end sees a connection of ours, if somebody says so to those who look for it, as programs do.
+func translated(ctx context.Context, conn net.Conn, fabric string, local, remote netip.AddrPort) (there home.View, told bool) {
 	tcp, ok := conn.(*net.TCPConn)
-	if _, other, err := peerTables(local, remote); ok && (err != nil || other.IsValid()) && home.Translates(fabric) {
-		raw, err := tcp.SyscallConn()
-		if err == nil {
-			err = raw.Control(func(fd uintptr) { ours.Net, _ = unix.GetsockoptUint64(int(fd), unix.SOL_SOCKET, unix.SO_NETNS_COOKIE) })
-		}
-		if err == nil {
-			there, is = home.Ask(ctx, fabric, ours)
-		}
+	if !ok || !home.Translates(fabric) {
+		return home.View{}, false
 	}
-	if !is {
-		there = ours.Turned()
+	ours := home.View{Local: local, Remote: remote}
+	raw, err := tcp.SyscallConn()
+	if err == nil {
+		err = raw.Control(func(fd uintptr) { ours.Net, _ = unix.GetsockoptUint64(int(fd), unix.SOL_SOCKET, unix.SO_NETNS_COOKIE) })
 	}
-	return there, is
+	if err != nil {
+		return home.View{}, false
+	}
+	return home.Ask(ctx, fabric, ours)
 }
 
 // judge goes through what both libraries would.
