@@ -100,7 +100,7 @@ func (c *Conn) sendFile(f *os.File, limit int64) (done int64, err error) {
 		c.tx.enter()
 		if c.closing.Load() {
 			c.tx.leave()
-			return done, net.ErrClosed
+			return done, errCopy // to write says so
 		}
 		if c.tx.wanted.Load() > 0 {
 			c.tx.leave()
@@ -144,6 +144,8 @@ func (c *Conn) sendFile(f *os.File, limit int64) (done int64, err error) {
 			return done, nil
 		case errors.Is(err, os.ErrDeadlineExceeded) && rung && !c.tx.expired():
 			continue
+		case done == 0:
+			return 0, errCopy // to write says why, as with package net
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return done, os.ErrDeadlineExceeded
 		default:

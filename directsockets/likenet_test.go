@@ -179,7 +179,7 @@ func TestLikeNet(t *testing.T) {
 			n, err := a.ReadFrom(f)
 			say("late", n, err)
 		},
-		"a file that is closed": func(say func(string, ...any), a, b tcpConn) {
+		"a file, and an end that is closed": func(say func(string, ...any), a, b tcpConn) {
 			f, err := os.Open("likenet_test.go")
 			if err != nil {
 				say("open", err)
@@ -188,6 +188,14 @@ func TestLikeNet(t *testing.T) {
 			f.Close()
 			n, err := a.ReadFrom(f)
 			say("closed", n, err)
+			if f, err = os.Open("likenet_test.go"); err != nil {
+				say("open", err)
+				return
+			}
+			defer f.Close()
+			a.Close()
+			n, err = a.ReadFrom(f)
+			say("both", n, err)
 		},
 		"options": func(say func(string, ...any), a, b tcpConn) {
 			say("nodelay", a.SetNoDelay(false), "keepalive", a.SetKeepAlive(true), a.SetKeepAlivePeriod(20*time.Second))
@@ -239,13 +247,15 @@ func TestLikeNet(t *testing.T) {
 				return said
 			}
 			want := run(plainPair(t))
-			off1, off2 := pipe(t, Options{Off: true})
-			if got := run(off1, off2); !reflect.DeepEqual(got, want) {
-				t.Errorf("never upgraded:\n%s\nof package net:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-			}
-			lane1, lane2 := upgraded(t)
-			if got := run(lane1, lane2); !reflect.DeepEqual(got, want) {
-				t.Errorf("on a lane:\n%s\nof package net:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+			for state, made := range map[string]func() (a, b *Conn){
+				"never upgraded":     func() (a, b *Conn) { return pipe(t, Options{Off: true}) },
+				"not upgraded (yet)": func() (a, b *Conn) { return pipe(t, Options{Fabric: fabric(t)}) },
+				"on a lane":          func() (a, b *Conn) { return upgraded(t) },
+			} {
+				a, b := made()
+				if got := run(a, b); !reflect.DeepEqual(got, want) {
+					t.Errorf("%s:\n%s\nof package net:\n%s", state, strings.Join(got, "\n"), strings.Join(want, "\n"))
+				}
 			}
 		})
 	}
