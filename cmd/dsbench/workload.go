@@ -33,7 +33,7 @@ func (c *dsCommand) Run(in *invocation) error {
 type appsCommand struct {
 	measuring
 	pinning
-	Path   []string `placeholder:"NAME" help:"Only these paths, separated by commas, beside plain TCP over loopback: preload, exn0, bridge, bridge-preload (default: the first two)."`
+	Path   []string `placeholder:"NAME" help:"Only these paths, separated by commas, beside plain TCP over loopback: preload, exn0, exn0-preload, bridge, bridge-preload (default: the first two)."`
 	Daemon string   `placeholder:"FILE" help:"The program exn-tun (beside dsbench, or in PATH)."`
 }
 
@@ -50,7 +50,7 @@ func (c *appsCommand) Run(in *invocation) error {
 }
 
 func workloadHelp(g workload.Group) string {
-	return "Unmodified Debian programs, fetched and unpacked but not installed, talk TCP over loopback, in turn without the library and with it, and of apps some also between two namespaces over exn0, and if asked over a bridge, as containers, without and with it " +
+	return "Unmodified Debian programs, fetched and unpacked but not installed, talk TCP over loopback, in turn without the library and with it, and of apps some also between two namespaces over exn0, and if asked with it there, too, or over a bridge, as containers, without and with it " +
 		"(libextds.so beside dsbench or in ../lib, or EXN_LIBRARY). Each run has a new server. Shown are medians, their spread, the ratio to the kernel's TCP, " +
 		"and whether the project's target is met. Run it on a machine that has nothing else to do.\n\n" +
 		"Tests: " + strings.Join(workload.Tests(g), ", ") + ".\n\n" + exitHelp

@@ -37,6 +37,14 @@ func (p *Path) bridge(daemon string, group int, hub netns.End) (err error) {
 			return err
 		}
 	}
+	if err := p.share(group); err != nil {
+		return err
+	}
+	return p.up(len(p.ns)-1, exec.Command(daemon, "bridge", "--fabric", p.Fabric(), hub.Link))
+}
+
+// share makes a fabric directory that programs of the group, and root's, may use.
+func (p *Path) share(group int) (err error) {
 	if p.dir, err = Runtime(); err != nil {
 		return err
 	}
@@ -49,8 +57,5 @@ func (p *Path) bridge(daemon string, group int, hub netns.End) (err error) {
 	if err := os.Chown(p.Fabric(), -1, group); err != nil {
 		return err
 	}
-	if err := os.Chmod(p.Fabric(), 0o770|os.ModeSetgid); err != nil {
-		return err
-	}
-	return p.up(len(p.ns)-1, exec.Command(daemon, "bridge", "--fabric", p.Fabric(), hub.Link))
+	return os.Chmod(p.Fabric(), 0o770|os.ModeSetgid)
 }

@@ -24,16 +24,27 @@ const ready = 30 * time.Second
 // Exn joins the two ends by exn0: a daemon in each, on a fabric of their own.
 // daemon is the program exn-tun, args are further flags of its command up.
 func Exn(daemon, name string, args ...string) (*Path, error) {
-	return exnOf(2, daemon, name, args...)
+	return exnOf(2, (*Path).private, daemon, name, args...)
+}
+
+// ExnFor is Exn with a fabric directory that programs of the group, and root's, may use.
+func ExnFor(daemon, name string, group int) (*Path, error) {
+	return exnOf(2, func(p *Path) error { return p.share(group) }, daemon, name)
+}
+
+// private makes a directory in which the daemons make that of the fabric for themselves.
+func (p *Path) private() (err error) {
+	p.dir, err = Runtime()
+	return err
 }
 
 // exnOf is Exn for any number of nodes.
-func exnOf(nodes int, daemon, name string, args ...string) (*Path, error) {
+func exnOf(nodes int, makeDir func(*Path) error, daemon, name string, args ...string) (*Path, error) {
 	p, err := newPath(name, nodes)
 	if err != nil {
 		return nil, err
 	}
-	if p.dir, err = Runtime(); err != nil {
+	if err := makeDir(p); err != nil {
 		p.Close()
 		return nil, fmt.Errorf("path %s: %w", name, err)
 	}

@@ -19,7 +19,7 @@ const (
 // long as a load runs, small ones and large ones in turns. With stop, one of the two
 // is stopped meanwhile.
 func Crowd(daemon, name string, stop bool, args ...string) (*Path, error) {
-	p, err := exnOf(crowd, daemon, name, args...)
+	p, err := exnOf(crowd, (*Path).private, daemon, name, args...)
 	if err != nil {
 		return nil, err
 	}

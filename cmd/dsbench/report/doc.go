@@ -46,6 +46,7 @@
 //	core_to_core    number     ns from one CPU to the other before the runs: half of a round
 //	                           trip of a cache line. Virtual CPUs wander, and with them
 //	                           everything that polls
+//	core_to_core_runs [number…] the same right before each of the runs
 //	lanes           object     what became of connections that asked for lanes of EXT-DS, in
 //	                           all runs: {"connections": integer, "upgraded": those of which
 //	                           bytes went by a lane, "lane_bytes", "tcp_bytes": both

@@ -79,6 +79,7 @@ type Row struct {
 	Note          string         `json:"note,omitempty"`
 	Disturbed     int            `json:"disturbed,omitempty"`
 	CoreToCore    float64        `json:"core_to_core,omitempty"`
+	CoresToCores  []float64      `json:"core_to_core_runs,omitempty"`
 	Interval      []float64      `json:"interval,omitempty"`
 	Lanes         *measure.Lanes `json:"lanes,omitempty"`
 	Target        *Target        `json:"target,omitempty"`

@@ -38,7 +38,7 @@ func sample() *Report {
 			{Test: "idle", Path: "shm", Unit: PercentOfCPU, Runs: []float64{0.012}, Target: AtMost(Value, 0.1),
 				Note: "something to know"},
 			{Test: "rr", Path: "tcp", Size: 64, Unit: Nanoseconds, Runs: []float64{24e3, 25e3, 26e3},
-				Percentiles: &Percentiles{25e3, 26e3, 30e3, 40e3, 1e6}, What: "half of a round trip"},
+				Percentiles: &Percentiles{25e3, 26e3, 30e3, 40e3, 1e6}, What: "half of a round trip", CoreToCore: 52, CoresToCores: []float64{52, 55, 261}},
 			{Test: "memory-new", Path: "shm", Unit: Bytes, Runs: []float64{40960}, Target: AtMost(Value, 65536)},
 			{Test: "alloc-put", Path: "shm", Size: 4096, Unit: ObjectsPerOp, Runs: []float64{0}, Target: AtMost(Value, 0)},
 		},

@@ -163,8 +163,8 @@ func (r *Report) legend(b *strings.Builder) {
 		if row.Disturbed > 0 {
 			disturbed = append(disturbed, fmt.Sprintf("%s (%d of %d)", row.name(), row.Disturbed, len(row.Runs)))
 		}
-		if row.CoreToCore > farCores {
-			apart, farthest = append(apart, row.name()), max(farthest, row.CoreToCore)
+		if far, most := row.far(); far != "" {
+			apart, farthest = append(apart, far), max(farthest, most)
 		}
 		if row.Target != nil && row.Target.Of == RatioSurely && len(row.Interval) == 2 {
 			fmt.Fprintf(b, "  %s: the ratio lies between %.3f and %.3f in 95 of 100 cases (%d pairs)\n", row.name(), row.Interval[0], row.Interval[1], len(row.Runs))
@@ -186,6 +186,28 @@ func (r *Report) legend(b *strings.Builder) {
 // farCores is the time in ns above which two cores do not share a die, nor a
 // last-level cache: neighbours are 40 to 70 apart, others 150 and more.
 const farCores = 110
+
+// far is the name of a row whose CPUs were far apart, with how often if that was not always, and
+// how far; "": they were not.
+func (r Row) far() (name string, most float64) {
+	of := r.CoresToCores
+	if len(of) == 0 {
+		of = []float64{r.CoreToCore}
+	}
+	times := 0
+	for _, ns := range of {
+		if most = max(most, ns); ns > farCores {
+			times++
+		}
+	}
+	switch times {
+	case 0:
+		return "", most
+	case len(of):
+		return r.name(), most
+	}
+	return fmt.Sprintf("%s (%d of %d)", r.name(), times, len(of)), most
+}
 
 // verdict sums up the targets and what went wrong.
 func (r *Report) verdict(b *strings.Builder) {

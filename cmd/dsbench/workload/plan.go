@@ -1,10 +1,12 @@
 package workload
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -66,6 +68,7 @@ type test struct {
 	run     func(ctx context.Context, a *arena, n int) (outcome, error)
 	counted bool
 	stores  bool
+	most    int // that n is; 0: any
 
 	// longer is how many times as long as others its runs take, if not once: a new server of PostgreSQL,
 	// say, first reads its tables, and each of its processes maps them.
@@ -74,6 +77,10 @@ type test struct {
 	// alone measures what has no reference run: the whole row.
 	alone func(ctx context.Context, b *bench, t *test, row *report.Row) error
 }
+
+// portsOfServer is fewer than the ports that connections to one server come from, of which each is
+// kept for a second after its end: who needs more waits for that.
+const portsOfServer = 25_000
 
 // An outcome is the value of a run, how many operations it did a second, and the CPU
 // time of its programs.
@@ -103,16 +110,19 @@ const loopback = "127.0.0.1"
 const (
 	reference     = ""
 	preload       = "preload"
-	exn0          = "exn0"           // plain TCP between namespaces
-	bridge        = "bridge"         // the same, as containers have it
-	bridgePreload = "bridge-preload" // there with the library
+	exn0          = "exn0"         // plain TCP between namespaces
+	exn0Preload   = "exn0-preload" // there with the library
+	bridge        = "bridge"       // both, as containers have it
+	bridgePreload = "bridge-preload"
 )
 
-// abroad are those between namespaces.
-func abroad(way string) bool { return way == exn0 || way == bridge || way == bridgePreload }
+// farWays are those between namespaces, in the order in which they are measured.
+var farWays = []string{exn0, exn0Preload, bridge, bridgePreload}
+
+func abroad(way string) bool { return slices.Contains(farWays, way) }
 
 // asked are those that are measured only if they are named.
-func asked(way string) bool { return way == bridge || way == bridgePreload }
+func asked(way string) bool { return abroad(way) && way != exn0 }
 
 // Tests are the names of a group's tests in the order they are run.
 func Tests(g Group) []string {
@@ -129,7 +139,7 @@ func Tests(g Group) []string {
 func (p Plan) Check() error {
 	for _, name := range p.Ways {
 		if name != preload && !abroad(name) {
-			return fmt.Errorf("no such path: %q; there are %s, %s, %s, %s", name, preload, exn0, bridge, bridgePreload)
+			return fmt.Errorf("no such path: %q; there are %s, %s", name, preload, strings.Join(farWays, ", "))
 		}
 	}
 	return measure.CheckChoice(p.Tests, Tests(p.Group), p.Runs)
@@ -176,7 +186,7 @@ func (p Plan) runTakes(t test) time.Duration {
 func (p Plan) over(t test) []string {
 	subject, _ := p.Group.path()
 	names := []string{reference}
-	for _, name := range []string{subject, exn0, bridge, bridgePreload} {
+	for _, name := range append([]string{subject}, farWays...) {
 		if (!abroad(name) || t.abroad) && (p.Ways == nil && !asked(name) || slices.Contains(p.Ways, name)) {
 			names = append(names, name)
 		}
@@ -311,7 +321,7 @@ func (b *bench) between(name string) *path.Path {
 		switch {
 		case b.Daemon == "":
 		case name == exn0:
-			made, err = path.Exn(b.Daemon, name)
+			made, err = path.ExnFor(b.Daemon, name, nobody)
 		default:
 			made, err = path.Bridge(b.Daemon, nobody)
 		}
@@ -365,8 +375,9 @@ func (b *bench) compare(ctx context.Context, t *test, ways []way) ([]report.Row,
 			b.progress.Done(b.runTakes(*t))
 		}
 	}
-	var reference []float64
+	var reference, apart []float64
 	for range b.pairs(*t) {
+		apart = append(apart, measure.CoreToCore(b.CPUs[0], b.CPUs[1]))
 		for i, w := range ways {
 			if lost[i] {
 				continue
@@ -396,6 +407,7 @@ func (b *bench) compare(ctx context.Context, t *test, ways []way) ([]report.Row,
 	}
 	for i := range rows {
 		rows[i].ReferenceRuns = reference[:len(rows[i].Runs)]
+		rows[i].CoresToCores = apart[:len(rows[i].Runs)]
 		if astray[i] > 0 {
 			what := "no connection was seen on a lane"
 			if t.announces {
@@ -416,7 +428,7 @@ func (b *bench) count(ctx context.Context, t *test, w way) (n int, err error) {
 		if err != nil {
 			return 0, err
 		}
-		want := int(o.rate * b.secondsOf(*t))
+		want := min(int(o.rate*b.secondsOf(*t)), cmp.Or(t.most, math.MaxInt))
 		done := want <= 2*n
 		n = max(want, n)
 		if done {

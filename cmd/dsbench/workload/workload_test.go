@@ -312,3 +312,22 @@ func TestCompareWithoutAbroad(t *testing.T) {
 		t.Errorf("over %q", names)
 	}
 }
+
+// A run of a millisecond has a rate, too.
+func TestRedisRate(t *testing.T) {
+	const head = `"test","rps","avg_latency_ms"` + "\n"
+	for text, want := range map[string]float64{head + `"GET","28409.09","1.070"`: 28409.09, head + `"GET","inf","0.347"`: 1e6, head: 0} {
+		if rate, err := redisRate([]byte(text), 1000); rate != want || (err == nil) != (want > 0) {
+			t.Errorf("%q: %v, %v", text, rate, err)
+		}
+	}
+}
+
+// Who needs a port for each operation does no more of them than there are ports.
+func TestMost(t *testing.T) {
+	b := machine(t)
+	fast := func(context.Context, *arena, int) (outcome, error) { return outcome{rate: 1e9}, nil }
+	if n, err := b.count(t.Context(), &test{name: "x", most: 2000, run: fast}, way{}); n != 2000 || err != nil {
+		t.Errorf("%d operations, %v", n, err)
+	}
+}
