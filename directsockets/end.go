@@ -56,14 +56,20 @@ func (c *Conn) ended(held bool) {
 		c.tx.take()
 		defer c.tx.mu.Unlock()
 	}
-	w := c.out.w
-	if !w.HasAgain() && w.Unread() == 0 {
-		return
-	}
-	c.reset(reasonPeerGone)
-	if shut {
+	if c.died() && shut {
 		c.err.Store(uint32(syscall.EPIPE)) // a reset after FIN
 	}
+}
+
+// died resets the connection of a peer that has gone, if it has left bytes of ours unread.
+// tx.mu is held.
+func (c *Conn) died() bool {
+	w := c.out.w
+	left := w.HasAgain() || w.Unread() != 0
+	if left {
+		c.reset(reasonPeerGone)
+	}
+	return left
 }
 
 // look asks the kernel about the socket. After its FIN it says nothing of the

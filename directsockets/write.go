@@ -281,6 +281,9 @@ func (c *Conn) turnTx() {
 		return
 	}
 	gone := c.peer.Closed.Load() != 0 || c.ch.live.Load() != alive
+	if (gone || c.fin.Load()) && c.peer.Closed.Load() == 0 && c.peer.Shut.Load() == 0 && c.died() {
+		return // before TCP takes anything of what follows
+	}
 	back := c.peer.GoBack.Load()
 	// Who has ended may be gone, or may refuse what we send; TCP knows.
 	stop := out.off || back != 0 || gone || c.fin.Load() || c.peer.Shut.Load() != 0
