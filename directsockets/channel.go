@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"weak"
 
 	"golang.org/x/sys/unix"
 
@@ -58,11 +59,11 @@ type channel struct {
 	// that two have raced for costs one ring more.
 	rung [lane.Waiters]atomic.Uint64
 
-	mu      sync.Mutex // guards what follows
-	waiting []*Conn    // whose writers sleep
-	marks   lane.Marks // for readers that sleep
-	engaged []*Conn    // by lane; nobody before HELLO
-	many    int        // of these
+	mu      sync.Mutex           // guards what follows
+	waiting []*Conn              // whose writers sleep
+	marks   lane.Marks           // for readers that sleep
+	engaged []weak.Pointer[Conn] // by lane; nobody before HELLO
+	many    int                  // of these
 }
 
 const (
@@ -321,7 +322,7 @@ func (ch *channel) hello(m *message, fds []int) status.Reason {
 	ch.pool = lane.NewPool(ch.own, peer, env.windowLeast, ch.affordWindow)
 	ch.pool.Dated = m.features&takesDates != 0
 	ch.mu.Lock()
-	ch.marks, ch.engaged = lane.NewMarks(peer, ourWaiter), make([]*Conn, ch.usable())
+	ch.marks, ch.engaged = lane.NewMarks(peer, ourWaiter), make([]weak.Pointer[Conn], ch.usable())
 	ch.mu.Unlock()
 	ch.home.greeted(ch)
 	return reasonNone

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"net"
 	"os"
+	"runtime"
 	"sync/atomic"
 	"syscall"
 	"time"
+	"weak"
 
 	"golang.org/x/sys/unix"
 
@@ -50,6 +52,7 @@ type Conn struct {
 	// on constant until it is taken away under both sides' locks.
 	ch               *channel
 	lane, generation uint32
+	self             weak.Pointer[Conn] // for who only finds it: dropped, it is closed
 	own, peer        *lane.Control
 	marked           atomic.Uint64 // how often the peer had asked for a mark when we made one
 
@@ -76,7 +79,6 @@ func newConn(tcp *net.TCPConn, active bool, o Options) *Conn {
 	c := &Conn{tcp: tcp, active: active}
 	c.raw, _ = tcp.SyscallConn() // fails for a nil connection only
 	c.linger.Store(-1)
-	c.rx.whole.L, c.tx.whole.L = &c.rx.mu, &c.tx.mu
 	c.rx.set, c.tx.set = tcp.SetReadDeadline, tcp.SetWriteDeadline
 	c.rx.nap.bell, c.tx.nap.bell = make(chan struct{}, 1), make(chan struct{}, 1)
 	local, remote := tcp.LocalAddr().(*net.TCPAddr), tcp.RemoteAddr().(*net.TCPAddr)
@@ -189,6 +191,8 @@ func (c *Conn) count() {
 func (c *Conn) takeLane(ch *channel, number, generation uint32) {
 	ch.refs.Add(1)
 	c.ch, c.lane, c.generation = ch, number, generation
+	c.self = weak.Make(c)
+	runtime.SetFinalizer(c, func(c *Conn) { go c.Close() }) // as package net's
 	c.own, c.peer = ch.own.Control(number), ch.peer.Control(number)
 	c.out.w = lane.NewWriter(ch.pool, number)
 	c.marked.Store(0)
@@ -209,8 +213,8 @@ func (c *Conn) leaveLane() {
 		return
 	}
 	ch.mu.Lock()
-	if ch.engaged[c.lane] == c {
-		ch.engaged[c.lane] = nil
+	if ch.engaged[c.lane] == c.self {
+		ch.engaged[c.lane] = weak.Pointer[Conn]{}
 		ch.many--
 	}
 	ch.mu.Unlock()
@@ -221,6 +225,7 @@ func (c *Conn) leaveLane() {
 	ch.pool.Left(c.lane)
 	c.own.Generation.Store(0)
 	c.own, c.peer = nil, nil
+	runtime.SetFinalizer(c, nil)
 	if !ch.theirs(c.lane) {
 		ch.picked[c.lane/64] &^= 1 << (c.lane % 64)
 	}
@@ -278,7 +283,7 @@ func (c *Conn) engage() {
 		c.stayLocked(reasonFiles)
 	default:
 		c.ch.mu.Lock()
-		c.ch.engaged[c.lane] = c
+		c.ch.engaged[c.lane] = c.self
 		c.ch.many++
 		c.ch.mu.Unlock()
 		c.own.RxWaiters.Store(awakeMask)

@@ -499,3 +499,36 @@ func TestCopyOfAFileGoesOn(t *testing.T) {
 		}
 	}
 }
+
+// A connection that nobody has any more is closed by the collector, as package net's.
+func TestDropped(t *testing.T) {
+	dir := fabric(t)
+	b := func() *Conn {
+		a, b, err := connect(Options{Fabric: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		warm(t, a, b)
+		write(t, a, "last")
+		return b
+	}()
+	defer b.Close()
+	read(t, b, "last")
+	ended := make(chan error, 1)
+	b.SetReadDeadline(time.Now().Add(20 * time.Second))
+	go func() {
+		_, err := b.Read(make([]byte, 1))
+		ended <- err
+	}()
+	for {
+		runtime.GC()
+		select {
+		case err := <-ended:
+			if err != io.EOF {
+				t.Errorf("after the other end was dropped: %v", err)
+			}
+			return
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}

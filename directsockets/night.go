@@ -34,7 +34,8 @@ func (ch *channel) heed() {
 	ch.mu.Lock()
 	all := slices.Clone(ch.engaged)
 	ch.mu.Unlock()
-	for _, c := range all {
+	for _, w := range all {
+		c := w.Value()
 		if c == nil {
 			continue
 		}

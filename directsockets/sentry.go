@@ -3,6 +3,7 @@ package directsockets
 import (
 	"os"
 	"sync"
+	"weak"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,7 +18,7 @@ type sentry struct {
 	set pollable
 
 	mu    sync.Mutex
-	conns map[int32]*Conn
+	conns map[int32]weak.Pointer[Conn]
 	last  int32
 }
 
@@ -30,7 +31,7 @@ func newSentry() (*sentry, error) {
 		unix.Close(fd)
 		return nil, os.NewSyscallError("fcntl", err)
 	}
-	s := &sentry{conns: map[int32]*Conn{}}
+	s := &sentry{conns: map[int32]weak.Pointer[Conn]{}}
 	if s.set, err = newPollable(fd, "exn-ds-sentry"); err != nil {
 		return nil, err
 	}
@@ -51,9 +52,9 @@ func (s *sentry) watch() {
 			}
 			for _, e := range events[:n] {
 				s.mu.Lock()
-				c := s.conns[e.Fd]
+				w := s.conns[e.Fd]
 				s.mu.Unlock()
-				if c != nil {
+				if c := w.Value(); c != nil {
 					c.told(e.Events)
 				}
 			}
@@ -79,10 +80,10 @@ func (c *Conn) told(events uint32) {
 // add has it watch c.
 func (s *sentry) add(c *Conn) (err error) {
 	s.mu.Lock()
-	for s.last++; s.conns[s.last] != nil; s.last++ {
+	for s.last++; s.conns[s.last] != (weak.Pointer[Conn]{}); s.last++ {
 	}
 	c.post = s.last
-	s.conns[c.post] = c
+	s.conns[c.post] = c.self
 	s.mu.Unlock()
 	event := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET, Fd: c.post}
 	if !s.control(unix.EPOLL_CTL_ADD, c, &event, &err) {

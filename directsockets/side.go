@@ -24,7 +24,7 @@ import (
 type side struct {
 	mu     sync.Mutex
 	torn   bool        // who is in the middle of a call has handed mu over; guarded by it
-	whole  sync.Cond   // it has mu again
+	whole  sync.Mutex  // held by who has torn it, until it has mu again; others wait for it with no lock
 	plain  atomic.Bool // Conn.begin
 	wanted atomic.Int32
 	limit  atomic.Int64 // the program's deadline, since start; 0: none
@@ -47,7 +47,10 @@ var over, start = time.Unix(1, 0), time.Now()
 func (s *side) lock() {
 	s.mu.Lock()
 	for s.torn {
-		s.whole.Wait()
+		s.mu.Unlock()
+		s.whole.Lock()
+		s.whole.Unlock() //lint:ignore SA2001 it is waited for
+		s.mu.Lock()
 	}
 }
 
@@ -65,13 +68,14 @@ func (s *side) yield() {
 		return
 	}
 	s.torn = true
+	s.whole.Lock()
 	s.mu.Unlock()
 	for s.wanted.Load() > 0 {
 		runtime.Gosched()
 	}
 	s.mu.Lock()
 	s.torn = false
-	s.whole.Broadcast()
+	s.whole.Unlock()
 }
 
 // enter says that the holder of mu is about to sleep inside package net. It looks

@@ -153,8 +153,10 @@ func (ch *channel) scan() (found, credit bool) {
 		return false, false
 	}
 	if ch.marks.Gather(func(number uint32) {
-		if int(number) < len(ch.engaged) && ch.engaged[number] != nil && ch.engaged[number].grant() {
-			found = true
+		if int(number) < len(ch.engaged) {
+			if c := ch.engaged[number].Value(); c != nil && c.grant() {
+				found = true
+			}
 		}
 	}) {
 		ch.wakeAllLocked() // a peer may lie about it: nothing is found
@@ -177,8 +179,8 @@ func (ch *channel) scan() (found, credit bool) {
 
 // wakeAllLocked has all look for themselves.
 func (ch *channel) wakeAllLocked() {
-	for _, c := range ch.engaged {
-		if c != nil {
+	for _, w := range ch.engaged {
+		if c := w.Value(); c != nil {
 			c.grant()
 			c.rx.nap.wake() // who is on a perch
 		}
