@@ -242,7 +242,8 @@ static int native(int epfd, struct epoll_event *evs, int max, int64_t timeout, c
 		timeout += 999999;
 	}
 	int64_t ms = timeout < 0 ? -1 : timeout / 1000000;
-	return real.epoll_pwait(epfd, evs, max, ms > INT_MAX ? INT_MAX : (int)ms, mask);
+	int most = ms > INT_MAX ? INT_MAX : (int)ms;
+	return mask ? real.epoll_pwait(epfd, evs, max, most, mask) : real.epoll_wait(epfd, evs, max, most);
 }
 
 // take takes events out of the program's set in the kernel. AGAIN: only what got us out
@@ -551,7 +552,7 @@ int epset_wait(struct epset *e, int epfd, struct epoll_event *evs, int max, int6
 		if (conn_attached)
 			engage_members(e);
 		bool ours = e->nours > 0;
-		uint64_t begun = ours || timeout > 0 ? clock_ns() : 0;
+		uint64_t begun = ours ? clock_ns() : clock_ticks();
 		int n = timeout != 0 && oneshot_held(e) ? AGAIN
 			: ours			       ? wait_ours(e, epfd, evs, max, begun, timeout, mask)
 						       : wait_native(e, epfd, evs, max, timeout, mask);
@@ -562,9 +563,6 @@ int epset_wait(struct epset *e, int epfd, struct epoll_event *evs, int max, int6
 			sleep_ended(&again);
 			return n;
 		}
-		if (timeout > 0) {
-			int64_t took = (int64_t)(clock_ns() - begun);
-			timeout = took < timeout ? timeout - took : 0;
-		}
+		timeout = ours ? clock_left(timeout, begun) : clock_less(timeout, clock_since(begun));
 	}
 }

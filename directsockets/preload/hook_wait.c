@@ -143,13 +143,6 @@ static bool selects(int n, const fd_set *r, const fd_set *w, const fd_set *x)
 	return false;
 }
 
-// remaining is what is left of a call's time.
-static int64_t remaining(int64_t timeout, uint64_t begun)
-{
-	int64_t left = timeout - (int64_t)(clock_ns() - begun);
-	return timeout < 0 ? -1 : left > 0 ? left : 0;
-}
-
 // The kernel's own table: POLLIN_SET, POLLOUT_SET, POLLEX_SET.
 static bool readable(const struct pollfd *p) { return p->events & POLLIN && p->revents & (POLLIN | POLLHUP | POLLERR); }
 static bool writable(const struct pollfd *p) { return p->events & POLLOUT && p->revents & (POLLOUT | POLLERR); }
@@ -186,7 +179,7 @@ static int by_poll(int n, fd_set *r, fd_set *w, fd_set *x, int64_t timeout, uint
 				fd, (short)((bit(r, fd) ? POLLIN : 0) | (bit(w, fd) ? POLLOUT : 0) | (bit(x, fd) ? POLLPRI : 0)), 0};
 	int got = pollset_wait(p, k, timeout, mask);
 	while (got > 0 && hung_up(p, k) == got)
-		got = pollset_wait(p, k, remaining(timeout, begun), mask);
+		got = pollset_wait(p, k, clock_left(timeout, begun), mask);
 	int count = got < 0 ? -1 : 0;
 	for (nfds_t i = 0; i < k && got > 0; i++)
 		if (p[i].revents & POLLNVAL) {
@@ -233,7 +226,7 @@ EXPORT int select(int n, fd_set *r, fd_set *w, fd_set *x, struct timeval *t)
 		got = real.select(n, r, w, x, t);
 		bool on = got < 0 && sleep_goes_on(&again, &mask);
 		if (on)
-			got = by_poll(n, r, w, x, remaining(timeout, begun), clock_ns(), mask);
+			got = by_poll(n, r, w, x, clock_left(timeout, begun), clock_ns(), mask);
 		sleep_ended(&again);
 		if (!on)
 			return got;
@@ -242,7 +235,7 @@ EXPORT int select(int n, fd_set *r, fd_set *w, fd_set *x, struct timeval *t)
 	}
 	if (t) { // Linux leaves what remains
 		int saved = errno;
-		int64_t left = got == 0 ? 0 : remaining(timeout, begun);
+		int64_t left = got == 0 ? 0 : clock_left(timeout, begun);
 		t->tv_sec = left / 1000000000;
 		t->tv_usec = left % 1000000000 / 1000;
 		errno = saved;
@@ -262,7 +255,7 @@ EXPORT int pselect(int n, fd_set *r, fd_set *w, fd_set *x, const struct timespec
 	struct sleep_again again = {.since = sleep_now()};
 	int got = real.pselect(n, r, w, x, t, mask);
 	if (got < 0 && sleep_goes_on(&again, &mask))
-		got = by_poll(n, r, w, x, remaining(ns_of(t), begun), clock_ns(), mask);
+		got = by_poll(n, r, w, x, clock_left(ns_of(t), begun), clock_ns(), mask);
 	sleep_ended(&again);
 	return got;
 }

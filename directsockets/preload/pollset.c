@@ -412,7 +412,7 @@ static int run(struct pollset *p, uint64_t begun, int64_t timeout, const sigset_
 	}
 }
 
-static int wait_for(struct pollfd *fds, nfds_t n, uint64_t begun, int64_t timeout, const sigset_t *mask)
+static int wait_for(struct pollfd *fds, nfds_t n, int64_t timeout, const sigset_t *mask)
 {
 	struct entry stack_entry[ON_STACK];
 	struct pollfd stack_work[ON_STACK + 1];
@@ -455,7 +455,7 @@ static int wait_for(struct pollfd *fds, nfds_t n, uint64_t begun, int64_t timeou
 		nap_begin(&nap, keep, &p);
 		for (nfds_t i = 0; i < n; i++)
 			fds[i].revents = 0;
-		r = run(&p, begun ? begun : clock_ns(), timeout, mask);
+		r = run(&p, clock_ns(), timeout, mask);
 		nap_end(&nap);
 	} else {
 		r = nap_poll(fds, n, timeout < 0 ? NULL : &t, mask, keep, &p);
@@ -471,15 +471,12 @@ int pollset_wait(struct pollfd *fds, nfds_t n, int64_t timeout, const sigset_t *
 {
 	struct sleep_again again = {.since = sleep_now()};
 	for (;;) {
-		uint64_t begun = timeout > 0 ? clock_ns() : 0;
-		int r = wait_for(fds, n, begun, timeout, mask);
+		uint64_t begun = clock_ticks();
+		int r = wait_for(fds, n, timeout, mask);
 		if (r != CHANGED && (r >= 0 || !sleep_goes_on(&again, &mask))) {
 			sleep_ended(&again);
 			return r;
 		}
-		if (timeout > 0) {
-			int64_t took = (int64_t)(clock_ns() - begun);
-			timeout = took < timeout ? timeout - took : 0;
-		}
+		timeout = clock_less(timeout, clock_since(begun));
 	}
 }

@@ -37,6 +37,7 @@
 
 #include "buffer.h"
 #include "channel.h"
+#include "clock.h"
 #include "config.h"
 #include "conn.h"
 #include "epset.h"
@@ -49,6 +50,7 @@
 #include "single.h"
 
 const volatile uint32_t *process_alive;
+struct clock_both clock_origin;
 static uint32_t *alive;
 static uint32_t id;
 static _Atomic uint32_t marks;
@@ -136,6 +138,7 @@ void process_begin(void)
 		return;
 	}
 	int saved = errno;
+	clock_origin = (struct clock_both){clock_ns(), clock_ticks()};
 	config_init();
 	config.off |= !real_complete();
 	// Not mmap and madvise: an allocator's own may be made of syscall, too.
