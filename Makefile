@@ -74,9 +74,14 @@ warnings = -Wall -Wextra $(if $(CI),-Werror)
 # library's of the same name. Fortified, which is some compilers' default, it would call what musl does not have.
 compile = $(CC) -std=c11 -D_GNU_SOURCE $(warnings) -Wframe-larger-than=2500 -fdata-sections -fPIC -fvisibility=hidden -pthread -U_FORTIFY_SOURCE $(CFLAGS)
 
+# The linker optimizes, too, if it can: a third of the instructions of a short connection less. In one
+# part, for the versions of functions that real.h asks for are lost in several.
+whole := -flto -flto-partition=none
+whole := $(shell $(CC) -shared -fPIC $(whole) -x c /dev/null -o /dev/null 2>/dev/null && echo $(whole))
+
 bin/libextds.so: $(preload) $(wildcard directsockets/preload/*.h)
 	@mkdir -p $(@D)
-	$(compile) -shared -Wl,-z,now -Wl,-Bsymbolic-functions -Wl,--sort-section=alignment -o $@ $(preload) -ldl
+	$(compile) $(whole) -shared -Wl,-z,now -Wl,-Bsymbolic-functions -Wl,--sort-section=alignment -o $@ $(preload) -ldl
 
 # The same for static programs, which are linked with -Wl,@bin/libextds.wrap: what the
 # shared one exports as read is __wrap_read here, and nothing else is seen. Calls of __read
