@@ -192,7 +192,9 @@ func (c *Conn) takeLane(ch *channel, number, generation uint32) {
 	ch.refs.Add(1)
 	c.ch, c.lane, c.generation = ch, number, generation
 	c.self = weak.Make(c)
-	runtime.SetFinalizer(c, func(c *Conn) { go c.Close() }) // as package net's
+	// Who drops it has it closed, as by package net. So nothing that lives on, and no field of its
+	// own, may point to it (TestDropped).
+	runtime.SetFinalizer(c, func(c *Conn) { go c.Close() })
 	c.own, c.peer = ch.own.Control(number), ch.peer.Control(number)
 	c.out.w = lane.NewWriter(ch.pool, number)
 	c.marked.Store(0)
