@@ -37,6 +37,9 @@ type double struct {
 	deaf       bool // messages to this node vanish
 	loseGroup  int  // so many multicast copies for this node are lost
 	failGets   fabric.Fault
+	untold     int // fetches in place from here of which no interrupt told
+	untoldMost int
+	raises     int
 	sends      int // messages sent
 	sendFailed error
 }
@@ -241,7 +244,16 @@ func (d doubleMapped) GetInPlace(desc *fabric.RMADescriptor, use func([]byte) er
 	}
 	err = errors.Join(err, use(src))
 	d.notify(desc)
+	there := d.w.nodes[desc.To.Node]
+	there.untold++
+	there.untoldMost = max(there.untoldMost, there.untold)
 	return err
+}
+
+func (d doubleMapped) Raise(to fabric.Address) {
+	there := d.w.nodes[to.Node]
+	there.untold = 0
+	there.raises++
 }
 
 type doubleMemory struct {

@@ -34,6 +34,11 @@ const (
 	ReassemblyTime = 100 * time.Millisecond
 	// parkedNotifications bounds what is kept for transfers not entered yet.
 	parkedNotifications = 64
+	// fetchedTogether is how many frames of a peer are fetched before it is
+	// interrupted for its buffers. One that waits for them is mostly woken before
+	// the CPU is its waker's again: told of each, it would come for one buffer at a
+	// time. It has as many left to send on with (measured: 8 to 48 differ little).
+	fetchedTogether = DefaultBuffers / 2
 	// batch is how many messages are polled at once: the default NAPI budget.
 	batch = 64
 )
@@ -177,6 +182,11 @@ type Engine struct {
 		done     bool
 	}
 	get fabric.RMADescriptor
+
+	// The peer whose interrupt is still to be raised for what was fetched in place
+	// from it, so many frames. There is none between two calls of ours.
+	untold  *peer
+	fetches int
 }
 
 // New opens the ports of the node and says hello to the others.
@@ -329,6 +339,7 @@ func (e *Engine) Advance(now time.Duration) {
 		e.busy = e.busy[:last]
 		p.busy = false
 	}
+	e.tellFetched()
 }
 
 func (e *Engine) advancePeer(p *peer, now time.Duration) {

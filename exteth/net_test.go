@@ -58,12 +58,25 @@ func (s *net) run() {
 		work := 0
 		for _, e := range s.e {
 			v, _ := e.PollVELO(s.now, 64)
+			s.told()
 			r, _ := e.PollRMA(s.now, 64)
+			s.told()
 			work += v + r
 			e.Advance(s.now)
+			s.told()
 		}
 		if work > 0 {
 			idle = 0
+		}
+	}
+}
+
+// told checks that nobody sleeps for buffers that are free.
+func (s *net) told() {
+	s.t.Helper()
+	for _, d := range s.w.nodes {
+		if d.untold > 0 {
+			s.t.Errorf("node %d was not told of %d frames that were fetched", d.id, d.untold)
 		}
 	}
 }

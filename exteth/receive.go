@@ -34,6 +34,7 @@ func (e *Engine) PollVELO(now time.Duration, budget int) (work, bytes int) {
 			break
 		}
 	}
+	e.tellFetched()
 	return work, bytes
 }
 

@@ -58,12 +58,19 @@ func (e *Engine) getInPlace(p *peer, a advert) bool {
 		Length:  a.length,
 		Remote:  a.source,
 	}
+	if e.untold != p {
+		e.tellFetched()
+	}
+	e.untold = p
 	err := e.inPlace.GetInPlace(&e.get, u.f)
 	u.peer = nil
 	if errors.Is(err, fabric.ErrFull) {
 		return false
 	}
 	e.stats.count(RXGets)
+	if e.fetches++; e.fetches == fetchedTogether {
+		e.tellFetched()
+	}
 	switch {
 	case u.done:
 		e.stats.count(RXGetsInPlace)
@@ -75,6 +82,16 @@ func (e *Engine) getInPlace(p *peer, a advert) bool {
 		e.nack(p, a)
 	}
 	return true
+}
+
+// tellFetched raises the interrupt of the peer whose frames were fetched in place.
+// Whatever may fetch ends with it.
+func (e *Engine) tellFetched() {
+	if e.untold == nil {
+		return
+	}
+	e.inPlace.Raise(fabric.Address{Node: e.untold.node, VPID: e.cfg.RMA})
+	e.untold, e.fetches = nil, 0
 }
 
 // useSource is the sink of a GET in place. A frame in several pieces of memory
@@ -165,6 +182,7 @@ func (e *Engine) PollRMA(now time.Duration, budget int) (work, bytes int) {
 			break
 		}
 	}
+	e.tellFetched()
 	return work, bytes
 }
 

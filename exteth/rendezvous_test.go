@@ -542,3 +542,29 @@ func TestRDV3LazyNotifications(t *testing.T) {
 		t.Errorf("awaiting %v, blocked %v at the bound", s.e[0].Awaiting(), s.e[0].Blocked())
 	}
 }
+
+// A sender that waits for its buffers is told once of many that come free, and in
+// time to have something to go on with.
+func TestFetchedIsToldTogether(t *testing.T) {
+	s := newNet(t, 3, func(_ int, d *double, _ *Config) { d.mapped = true })
+	for _, c := range []struct{ frames, raises, most int }{
+		{1, 1, 1}, {20, 1, 20}, {fetchedTogether, 1, fetchedTogether}, {fetchedTogether + 5, 2, fetchedTogether},
+	} {
+		for i := range c.frames {
+			s.mustSend(0, ethernet(node(1), 0, 1000, i), VNet{})
+		}
+		d := s.w.nodes[0]
+		d.raises, d.untoldMost = 0, 0
+		s.run()
+		if d.raises != c.raises || d.untoldMost != c.most {
+			t.Errorf("%d frames: told %d times, of up to %d frames; want %d times, of up to %d", c.frames, d.raises, d.untoldMost, c.raises, c.most)
+		}
+	}
+	// Frames of two senders in turn: each is told.
+	for i := range 6 {
+		s.mustSend(i%2, ethernet(node(2), i%2, 1000, i), VNet{})
+	}
+	s.run()
+	s.want(2, map[Counter]uint64{RXPackets: 6})
+	s.idle()
+}

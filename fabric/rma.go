@@ -240,5 +240,12 @@ type InPlace interface {
 	// again, the operation still completes, and the error is returned: it
 	// should not be one of this package's, or it cannot be told from a refusal.
 	// A window of several segments gives one call per contiguous piece.
+	//
+	// The responder's notification raises no interrupt: a responder that sleeps
+	// until its memory is free would be woken by each operation, to be given one
+	// piece. Raise does it, after as many as the requester sees fit.
 	GetInPlace(d *RMADescriptor, use func(src []byte) error) error
+
+	// Raise raises the interrupt that GetInPlace has left out of a port.
+	Raise(to Address)
 }

@@ -363,7 +363,11 @@ func rmaInPlace(r *rig) {
 	d := operation(fabric.Get, fabric.NotifyCompleter|fabric.NotifyResponder, b, 8500, mine, remote.win.NLA()+50)
 
 	failed := errors.New("the sink failed")
-	for _, result := range []error{nil, failed} {
+	woken := 0 // a wake-up without work is possible, but not each time
+	for _, result := range []error{nil, failed, nil, nil} {
+		if !b.rx.Arm() {
+			r.Error("the responder has notifications left")
+		}
 		var got []byte
 		calls := 0
 		err := a.retry(func() error {
@@ -384,12 +388,34 @@ func rmaInPlace(r *rig) {
 		if done.Kind != fabric.KindCompleter || done.Local != fabric.LastPacket(mine, 8500) || done.Fault != fabric.FaultNone {
 			r.Errorf("completer %+v", done)
 		}
+		if b.rx.Wait(r.settling()) { // which masks
+			woken++
+		}
+		if b.rx.Arm() {
+			r.Error("the responder sleeps although a GET in place is over")
+		}
 		there, err := b.next()
 		r.check(err)
 		if there.Kind != fabric.KindResponder || there.Local != fabric.LastPacket(d.Remote, 8500) {
 			r.Errorf("responder %+v", there)
 		}
 	}
+	if woken == 4 {
+		r.Error("GETs in place wake the responder")
+	}
+	if !b.rx.Arm() {
+		r.Error("the responder has notifications left")
+	}
+	for range 2 {
+		r.check(a.retry(func() error { return get.GetInPlace(&d, func([]byte) error { return nil }) }))
+	}
+	get.Raise(b.Address())
+	if !b.rx.Wait(limit) {
+		r.Error("Raise did not wake the responder")
+	}
+	get.Raise(fabric.Address{Node: b.Address().Node, VPID: 200}) // a port that is not
+	r.flush(a, b)
+
 	d.Length = 9000
 	get.GetInPlace(&d, func([]byte) error {
 		r.Error("the sink was called although the source is out of range")

@@ -63,6 +63,19 @@ func (p *rmaPort) GetInPlace(d *fabric.RMADescriptor, use func(src []byte) error
 	return s.err
 }
 
+// Raise implements fabric.InPlace. Each notification that it is for was published
+// with a full fence after it, as wake wants.
+func (p *rmaPort) Raise(to fabric.Address) {
+	t := &p.tx
+	if !t.enter() {
+		return
+	}
+	defer t.leave()
+	if f := t.flows[to]; f != nil {
+		f.wake()
+	}
+}
+
 // post does an operation, a GET in place if there is a sink.
 func (p *rmaPort) post(d *fabric.RMADescriptor, in *sink) error {
 	if err := d.Check(); err != nil {
@@ -109,7 +122,7 @@ func (p *rmaPort) post(d *fabric.RMADescriptor, in *sink) error {
 	if _, reg := d.Remote.Register(); reg && d.Command == fabric.ImmediatePut && f.ch != t.n.self {
 		mask &= fabric.NotifyRequester // the owner writes the register, and notifies its own port
 	}
-	p.finish(f, d, mask)
+	p.finish(f, d, mask, in != nil)
 	return nil
 }
 
@@ -261,30 +274,32 @@ func byteCount(d *fabric.RMADescriptor) int {
 	return d.Length
 }
 
-// finish counts an operation and writes its notifications.
-func (p *rmaPort) finish(f *txFlow, d *fabric.RMADescriptor, mask fabric.Mask) {
+// finish counts an operation and writes its notifications; quiet is that of the
+// target.
+func (p *rmaPort) finish(f *txFlow, d *fabric.RMADescriptor, mask fabric.Mask, quiet bool) {
 	p.countPosted(d)
 	count := byteCount(d)
 	note := fabric.Notification{Command: d.Command, Kind: fabric.KindRequester, Peer: d.To, Local: d.Local, Count: count}
 	if mask&fabric.NotifyRequester != 0 {
-		p.notify(p.local, &note)
+		p.notify(p.local, &note, false)
 	}
 	switch {
 	case d.Command == fabric.Get:
 		if mask&fabric.NotifyResponder != 0 {
-			p.notify(f, &fabric.Notification{Command: d.Command, Kind: fabric.KindResponder, Peer: p.tx.self, Local: fabric.LastPacket(d.Remote, count), Count: count})
+			p.notify(f, &fabric.Notification{Command: d.Command, Kind: fabric.KindResponder, Peer: p.tx.self, Local: fabric.LastPacket(d.Remote, count), Count: count}, quiet)
 		}
 		if mask&fabric.NotifyCompleter != 0 {
 			note.Kind, note.Local = fabric.KindCompleter, fabric.LastPacket(d.Local, count)
-			p.notify(p.local, &note)
+			p.notify(p.local, &note, false)
 		}
 	case mask&fabric.NotifyCompleter != 0:
-		p.notify(f, &fabric.Notification{Command: d.Command, Kind: fabric.KindCompleter, Peer: p.tx.self, Local: fabric.LastPacket(d.Remote, count), Count: count})
+		p.notify(f, &fabric.Notification{Command: d.Command, Kind: fabric.KindCompleter, Peer: p.tx.self, Local: fabric.LastPacket(d.Remote, count), Count: count}, quiet)
 	}
 }
 
-// notify writes a notification into a flow that has room.
-func (p *rmaPort) notify(f *txFlow, n *fabric.Notification) {
+// notify writes a notification into a flow that has room. A quiet one raises no
+// interrupt.
+func (p *rmaPort) notify(f *txFlow, n *fabric.Notification, quiet bool) {
 	if !f.look().open() {
 		return // a register access that names a port which is not open
 	}
@@ -293,7 +308,9 @@ func (p *rmaPort) notify(f *txFlow, n *fabric.Notification) {
 	binary.LittleEndian.PutUint64(s.data[0:], w[0])
 	binary.LittleEndian.PutUint64(s.data[8:], w[1])
 	f.publish(s, p.tx.self, &fabric.VELODescriptor{}, notificationSize)
-	f.wake()
+	if !quiet {
+		f.wake()
+	}
 }
 
 const notificationSize = 16
