@@ -53,6 +53,8 @@ func (i *Interface) pollDevice(budget int) (r napi.Result) {
 		if err != nil {
 			i.eth.Return(b)
 			switch err {
+			case device.ErrEmpty:
+				r.Drained = true
 			case device.ErrGone:
 				i.fail(err)
 			case device.ErrRefused:

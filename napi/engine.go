@@ -40,9 +40,12 @@ const (
 	// A yield that took longLoss was a loss: somebody else wants the CPU, and the
 	// scheduler may let who yields wait for milliseconds (seen on Linux 6.18.44),
 	// while who sleeps is back when its interrupt comes. Then the loop sleeps
-	// instead for the time of lossHold: one such yield in it costs little.
-	longLoss = time.Millisecond
-	lossHold = 100 * time.Millisecond
+	// instead for a time: of firstHold, since even a quiet machine has a loss or two in a
+	// second, and twice as long each time that a loss follows soon, up to lossHold, in
+	// which one such yield costs little.
+	longLoss  = time.Millisecond
+	firstHold = 2 * time.Millisecond
+	lossHold  = 100 * time.Millisecond
 )
 
 // A Clock returns monotonic time since an origin of its choice.
@@ -74,12 +77,15 @@ type Engine struct {
 
 	polled   bool          // a source was polled in this Turn
 	worked   bool          // one had work
+	looked   uint64        // one more with each work and each pause; see Source.empty
+	empties  int           // sources that are known to be empty
 	paused   bool          // the last Turn asked for a pause
 	lastWork time.Duration // end of the last round that had work
 	resumed  time.Duration // end of the last pause
 	idled    bool          // the last Turn found nothing and asked for a yield
 	turned   time.Duration // begin of the last Turn
 	crowded  time.Duration // until then there is no busy polling
+	hold     time.Duration // how long that was
 }
 
 // distantPast is before any time a Clock returns; no sum or difference with such a
@@ -100,6 +106,7 @@ func New(c Config) (*Engine, error) {
 		mode:     c.Mode,
 		slice:    c.Slice,
 		clock:    c.Clock,
+		looked:   1,
 		paused:   true,
 		lastWork: distantPast,
 		crowded:  distantPast,
@@ -190,8 +197,7 @@ func (e *Engine) Turn() Next {
 		e.lastWork = now
 	}
 	if e.idled && now-e.turned >= longLoss {
-		e.crowded = now + lossHold
-		e.stats.losses.Add(1)
+		e.loss(now)
 	}
 	e.turned = now
 	busy := e.busyPolling(now, e.worked, e.idled)
@@ -202,16 +208,17 @@ func (e *Engine) Turn() Next {
 	for _, s := range e.sources {
 		wait = min(wait, e.settle(s, now, busy))
 	}
-	e.round()
+	yields := busy && !e.inCrowd(now) && now-e.lastWork < time.Duration(e.window.Load())
+	e.round(yields)
 
 	switch {
 	case !e.polled:
 		return e.pause(Sleep, wait)
-	case busy && !e.worked && (e.inCrowd(now) || now-e.lastWork >= time.Duration(e.window.Load())):
-		return Next{Do: Again} // and the next Turn arms
-	case busy && !e.worked:
+	case yields && !e.worked:
 		e.idled = true
 		return e.pause(Yield, 0)
+	case busy && !e.worked:
+		return Next{Do: Again} // and the next Turn arms
 	case e.mode == NAPI && now-e.resumed >= e.slice:
 		return e.pause(Yield, 0)
 	case e.worked && e.mode == NAPI && e.blocked == 0 && e.window.Load() > 0:
@@ -236,6 +243,17 @@ func (e *Engine) busyPolling(now time.Duration, worked, idled bool) bool {
 		return window > 0 && (worked || idled)
 	}
 	return now-e.lastWork < window || idled
+}
+
+// loss ends busy polling for a time.
+func (e *Engine) loss(now time.Duration) {
+	e.stats.losses.Add(1)
+	if now-e.crowded <= max(e.hold, lossHold/4) {
+		e.hold = min(2*e.hold, lossHold)
+	} else {
+		e.hold = firstHold
+	}
+	e.crowded = now + e.hold
 }
 
 // inCrowd tells whether a yield was a loss a short time ago.
@@ -322,9 +340,15 @@ func (e *Engine) enlist(s *Source) {
 	e.list.push(s)
 }
 
-// round polls each listed source once: steps (5) to (9).
-func (e *Engine) round() {
+// round polls each listed source once: steps (5) to (9). If the loop yields when
+// nothing is found, it ends as soon as every source is known to be empty: those polled
+// after the last work, in the Turn before, are not looked at twice.
+func (e *Engine) round(yields bool) {
 	for n := e.list.n; n > 0; n-- {
+		if yields && e.empties == len(e.sources) {
+			e.polled = true // as good as
+			return
+		}
 		s := e.list.pop()
 		if exhausted := e.poll(s); exhausted {
 			e.list.push(s)
@@ -341,6 +365,7 @@ func (e *Engine) poll(s *Source) (exhausted bool) {
 	s.stats.polls.Add(1)
 	if r.Work > 0 {
 		e.worked = true
+		e.forgetEmpty()
 		bytes := max(r.Bytes, 0)
 		s.itr.add(r.Work, bytes)
 		s.stats.work.Add(uint64(r.Work))
@@ -348,6 +373,10 @@ func (e *Engine) poll(s *Source) (exhausted bool) {
 		if !s.byIRQ {
 			s.stats.suppressed.Add(1)
 		}
+	}
+	if (r.Work == 0 || r.Drained) && s.empty != e.looked {
+		s.empty = e.looked
+		e.empties++
 	}
 	s.byIRQ, s.held = false, false
 
@@ -357,6 +386,12 @@ func (e *Engine) poll(s *Source) (exhausted bool) {
 	}
 	e.setBlocked(s, r.Blocked && !exhausted)
 	return exhausted
+}
+
+// forgetEmpty has every source polled again before the loop yields.
+func (e *Engine) forgetEmpty() {
+	e.looked++
+	e.empties = 0
 }
 
 func (e *Engine) setBlocked(s *Source, blocked bool) {
@@ -377,6 +412,7 @@ func (e *Engine) setBlocked(s *Source, blocked bool) {
 // pause ends a Turn after which the loop gives up the CPU.
 func (e *Engine) pause(do Action, wait time.Duration) Next {
 	e.paused = true
+	e.forgetEmpty()
 	if do == Yield {
 		e.stats.yields.Add(1)
 	} else {

@@ -72,10 +72,11 @@ func TestBusyPoll(t *testing.T) {
 // for a time.
 func TestCrowd(t *testing.T) {
 	for _, c := range []struct{ name, script, want string }{
-		{"a short yield is no loss", "turn velo+1 turn turn +999µs velo+1 turn turn", "poll velo 0/4, poll rma 0/2, yield"},
+		{"a short yield is no loss", "turn velo+1 turn turn +999µs velo+1 turn turn", "poll velo 0/4, yield"},
 		{"after a long one everybody is polled once", "turn velo+1 turn turn +1ms velo+1 turn velo+1 turn turn", "poll velo 0/4, poll rma 0/2, again"},
 		{"and armed when there is nothing", "turn velo+1 turn turn +1ms velo+1 turn turn turn", "arm velo, arm rma, sleep"},
-		{"work long after that is polled for again", "turn velo+1 turn turn +1ms turn +101ms turn turn velo+1 turn turn", "mask rma, poll velo 0/4, poll rma 0/2, yield"},
+		{"for 2 ms", "turn velo+1 turn turn +1ms turn turn turn +1900µs velo+1 turn turn", "mask rma, poll velo 0/4, poll rma 0/2, again"},
+		{"work after that is polled for again", "turn velo+1 turn turn +1ms turn turn turn +2ms velo+1 turn turn", "poll velo 0/4, yield"},
 		{"a long sleep is no loss", "turn +1s velo+1 turn turn", "mask rma, poll velo 0/4, poll rma 0/2, yield"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -86,6 +87,88 @@ func TestCrowd(t *testing.T) {
 				t.Errorf("%s:\n got %s\nwant %s", c.script, got, c.want)
 			}
 		})
+	}
+}
+
+// TestLosses: each loss that follows another soon ends busy polling for longer, up to
+// a bound; one that comes alone does not.
+func TestLosses(t *testing.T) {
+	r := newRig(t, Config{BusyPoll: DefaultBusyPoll})
+	velo := r.add("velo", 4, ITR{})
+	velo.log = nil
+	// work brings a packet, and returns whether the loop yields once it has it.
+	work := func() bool {
+		velo.arrive(1)
+		for range 10 {
+			if next := r.eng.Turn(); next.Do != Again {
+				return next.Do == Yield
+			}
+		}
+		t.Fatal("the loop neither yields nor sleeps")
+		return false
+	}
+	// lose has a yield take a millisecond and returns how long nobody yields after it.
+	lose := func() time.Duration {
+		if !work() {
+			t.Fatal("no yield to lose")
+		}
+		r.clock.now += longLoss
+		for start := r.clock.now; r.clock.now-start < time.Second; r.clock.now += 100 * time.Microsecond {
+			if work() {
+				return r.clock.now - start
+			}
+		}
+		t.Fatal("nobody yields any more")
+		return 0
+	}
+	r.eng.Turn()
+	near := func(got, want time.Duration) bool { return got >= want && got < want+time.Millisecond }
+	for want := firstHold; want < lossHold; want *= 2 {
+		if got := lose(); !near(got, want) {
+			t.Fatalf("no yields for %v, want %v", got, want)
+		}
+	}
+	for range 3 {
+		if got := lose(); !near(got, lossHold) {
+			t.Fatalf("no yields for %v, want %v", got, lossHold)
+		}
+	}
+	for r.eng.Turn().Do != Sleep { // which takes no yield that is lost
+		r.clock.now += 100 * time.Microsecond
+	}
+	r.clock.now += time.Second
+	if got := lose(); !near(got, firstHold) {
+		t.Errorf("no yields for %v long after the last loss, want %v", got, firstHold)
+	}
+}
+
+// TestEmptyIsNotPolledTwice: sources that were found empty after the last work are
+// not polled again before a yield, and all are after it.
+func TestEmptyIsNotPolledTwice(t *testing.T) {
+	for _, c := range []struct{ name, script, want string }{
+		{"polled before the work", "turn velo+1 turn velo+1 turn turn", "poll velo 0/4, yield"},
+		{"polled after it, and before", "turn velo+1 turn rma+1 turn turn", "poll velo 0/4, poll rma 0/2, yield"},
+		{"after a yield", "turn velo+1 turn velo+1 turn turn turn", "poll rma 0/2, poll velo 0/4, yield"},
+		{"work after a yield", "turn velo+1 turn velo+1 turn turn rma+1 turn", "poll rma 1/2, poll velo 0/4, again"},
+		{"a budget that was used up", "turn velo+1 turn velo+4 turn turn", "poll velo 0/4, yield"},
+		{"when it is time to arm", "turn velo+1 turn velo+1 turn +50µs turn", "poll velo 0/4, yield"},
+		{"and then", "turn velo+1 turn velo+1 turn turn +50µs turn", "poll rma 0/2, poll velo 0/4, again"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t, Config{BusyPoll: DefaultBusyPoll})
+			r.add("velo", 4, ITR{})
+			r.add("rma", 2, ITR{})
+			if got := r.run(c.script); got != c.want {
+				t.Errorf("%s:\n got %s\nwant %s", c.script, got, c.want)
+			}
+		})
+	}
+	r := newRig(t, Config{BusyPoll: DefaultBusyPoll})
+	tun := r.add("tun", 4, ITR{})
+	r.add("rma", 2, ITR{})
+	tun.drained = true
+	if got, want := r.run("turn tun+1 turn tun+1 turn turn"), "yield"; got != want {
+		t.Errorf("a source that saw its own end: %s, want %s", got, want)
 	}
 }
 

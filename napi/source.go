@@ -22,6 +22,10 @@ type Result struct {
 	Work  int // packets, messages or notifications; budget when there may be more
 	Bytes int // their payload: the throughput that dynamic ITR goes by
 
+	// Drained says that the poller saw its queue empty after it had dealt with the
+	// last of the work: to look again at once would be for nothing.
+	Drained bool
+
 	// Blocked says that the queue may hold more but the poller cannot go on
 	// until its Line raises an interrupt, for example because it is out of credit.
 	// It is ignored when Work is the whole budget.
@@ -63,6 +67,7 @@ type Source struct {
 	blocked bool    // its last poll was blocked
 	byIRQ   bool    // interrupted and not yet polled
 	held    bool    // ITR has put off arming since the last poll
+	empty   uint64  // Engine.looked when its last poll saw nothing left
 	lastIRQ time.Duration
 	itr     throttle
 }
