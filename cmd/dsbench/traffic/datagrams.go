@@ -69,11 +69,11 @@ func (d *datagrams) send(warm, length time.Duration) (sample measure.Sample, err
 			binary.LittleEndian.PutUint64(payload[i*d.params.Size:], number)
 			number++
 		}
-		_, err := unix.Write(fd, payload)
+		_, err := write(fd, payload)
 		switch {
 		case d.site.Stopped():
 			return sample, measure.ErrStopped
-		case err != nil && !errors.Is(err, unix.ENOBUFS) && !errors.Is(err, unix.EINTR):
+		case err != nil && !errors.Is(err, unix.ENOBUFS) && !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR):
 			return sample, fmt.Errorf("traffic: send a datagram: %w", err)
 		}
 	}
@@ -89,7 +89,7 @@ func (d *datagrams) receive(warm, length time.Duration) (sample measure.Sample, 
 	var since time.Time
 	first, next := uint64(0), uint64(0)
 	for patience := time.Now().Add(giveUp); ; {
-		n, err := unix.Read(d.bound, d.buf)
+		n, err := read(d.bound, d.buf)
 		now := time.Now()
 		if err != nil {
 			if errors.Is(err, unix.EAGAIN) && !since.IsZero() { // the sender has stopped

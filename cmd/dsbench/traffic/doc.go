@@ -24,7 +24,8 @@
 // was sent, the others against their sequence numbers.
 //
 // Sockets of the kernel are used by bare system calls from a locked thread: Go's
-// poller would add wake-ups that a program in C does not have.
+// poller would add wake-ups that a program in C does not have, and so would its
+// monitor, if the scheduler knew of calls that block.
 package traffic
 
 import "exnet/cmd/dsbench/measure"

@@ -121,7 +121,7 @@ const numberSize = 8
 // write writes a whole message.
 func (e *end) write(fd int, b []byte) error {
 	for deadline := time.Now().Add(giveUp); len(b) > 0; {
-		n, err := unix.Write(fd, b)
+		n, err := write(fd, b)
 		if err != nil {
 			if err := e.again(err, deadline); err != nil {
 				return fmt.Errorf("traffic: send: %w", err)
@@ -152,7 +152,7 @@ func (p *pingPong) read(fd int) (ok bool, err error) { return p.readAll(fd, p.bu
 func (e *end) readAll(fd int, b []byte) (ok bool, err error) {
 	deadline := time.Time{}
 	for got := 0; got < len(b); {
-		n, err := unix.Read(fd, b[got:])
+		n, err := read(fd, b[got:])
 		if err != nil {
 			if deadline.IsZero() {
 				deadline = time.Now().Add(giveUp)

@@ -21,6 +21,7 @@ type end struct {
 	here   netip.Addr // lead's and follow's own address
 	there  netip.Addr
 	ns     *netns.NS // nil: that of the process
+	nagle  bool      // connections without TCP_NODELAY
 	bound  int       // socket of follow, bound to a port of the kernel's choice; -1 for none
 	port   uint16
 }
@@ -123,12 +124,15 @@ func (e *end) socket(how int) (fd int, err error) {
 		return -1, fmt.Errorf("traffic: make a socket: %w", err)
 	}
 	if how == unix.SOCK_STREAM {
-		err = errors.Join(unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, "cubic"),
-			unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1))
+		err = unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, "cubic")
+		if !e.nagle {
+			err = errors.Join(err, unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1))
+		}
 	}
 	// Whoever waits looks again from time to time whether it is to stop.
 	patience := unix.NsecToTimeval(int64(lookAgain))
-	err = errors.Join(err, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &patience))
+	err = errors.Join(err, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &patience),
+		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &patience))
 	if err != nil {
 		unix.Close(fd)
 		return -1, fmt.Errorf("traffic: set up a socket: %w", err)

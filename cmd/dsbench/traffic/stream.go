@@ -61,6 +61,7 @@ type flow struct {
 func newStream(role measure.Role, site *measure.Site, p measure.Params) (measure.Half, error) {
 	e, err := newEnd(role, site, p)
 	if err == nil {
+		e.nagle = true // as iperf3: the tail of a write waits for the next
 		err = e.bind(unix.SOCK_STREAM)
 	}
 	if p.Size == 0 {
@@ -182,7 +183,7 @@ func (s *stream) wait() (time.Time, error) {
 		}
 		s.polls = append(s.polls, p)
 	}
-	_, err := unix.Poll(s.polls, int(lookAgain.Milliseconds()))
+	err := poll(s.polls, lookAgain)
 	switch {
 	case s.site.Stopped():
 		err = measure.ErrStopped
@@ -200,7 +201,7 @@ func (s *stream) send(f *flow, last bool) error {
 	}
 	for range burst {
 		at := f.at % period
-		n, err := unix.Write(f.fd, s.bytes[at:at+int64(s.size)])
+		n, err := write(f.fd, s.bytes[at:at+int64(s.size)])
 		if err != nil {
 			return pause("send", err)
 		}
@@ -212,7 +213,7 @@ func (s *stream) send(f *flow, last bool) error {
 // receive reads up to a burst and looks at both ends of what it got.
 func (s *stream) receive(f *flow) error {
 	for range burst {
-		n, err := unix.Read(f.fd, s.buf)
+		n, err := read(f.fd, s.buf)
 		if err != nil {
 			return pause("receive", err)
 		}
