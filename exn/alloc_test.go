@@ -147,3 +147,19 @@ func BenchmarkDeliver(b *testing.B) {
 		})
 	}
 }
+
+// A poll of the device says when it has seen the last packet, which spares the loop
+// a read.
+func TestDeviceIsDrained(t *testing.T) {
+	i, d := handDriven(t)
+	d[0].packet = make([]byte, 40) // which goes nowhere
+	for _, c := range []struct {
+		packets, budget int
+		drained         bool
+	}{{3, 64, true}, {0, 64, true}, {64, 64, false}} {
+		d[0].left = c.packets
+		if r := i[0].pollDevice(c.budget); r.Work != c.packets || r.Drained != c.drained {
+			t.Errorf("%d packets: %+v, want drained %v", c.packets, r, c.drained)
+		}
+	}
+}

@@ -2,9 +2,7 @@ package exn
 
 import (
 	"fmt"
-	"syscall"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -135,7 +133,12 @@ func (s *pollSleeper) sleep(d time.Duration, device bool) error {
 	for k, l := range s.lines {
 		want(&s.fds[2+k], l.on)
 	}
-	n, err := pollFDs(s.fds, d)
+	var limit *unix.Timespec
+	if d != napi.Forever {
+		t := unix.NsecToTimespec(int64(max(0, d)))
+		limit = &t
+	}
+	n, err := unix.Ppoll(s.fds, limit, nil)
 	if err != nil && err != unix.EINTR {
 		return fmt.Errorf("ppoll: %w", err)
 	}
@@ -163,26 +166,6 @@ func (s *pollSleeper) sleep(d time.Duration, device bool) error {
 		}
 	}
 	return nil
-}
-
-// pollFDs is ppoll(2). A look, which cannot block, is none of Go's scheduler's
-// business: told of it, it may take the processor away from a loop that has had it for
-// long, and then looks every 20 µs whether there is more to do.
-func pollFDs(fds []unix.PollFd, d time.Duration) (int, error) {
-	if d > 0 {
-		var limit *unix.Timespec
-		if d != napi.Forever {
-			t := unix.NsecToTimespec(int64(d))
-			limit = &t
-		}
-		return unix.Ppoll(fds, limit, nil)
-	}
-	var none unix.Timespec
-	n, _, errno := syscall.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(unsafe.SliceData(fds))), uintptr(len(fds)), uintptr(unsafe.Pointer(&none)), 0, 0, 0)
-	if errno != 0 {
-		return -1, errno
-	}
-	return int(n), nil
 }
 
 func (s *pollSleeper) wake() {

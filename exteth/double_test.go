@@ -37,9 +37,9 @@ type double struct {
 	deaf       bool // messages to this node vanish
 	loseGroup  int  // so many multicast copies for this node are lost
 	failGets   fabric.Fault
-	untold     int // fetches in place from here of which no interrupt told
-	untoldMost int
-	raises     int
+	untold     int // frames fetched in place from here of which no interrupt told
+	untoldMost int // at a time
+	raises     int // interrupts for them
 	sends      int // messages sent
 	sendFailed error
 }

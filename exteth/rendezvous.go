@@ -85,7 +85,7 @@ func (e *Engine) getInPlace(p *peer, a advert) bool {
 }
 
 // tellFetched raises the interrupt of the peer whose frames were fetched in place.
-// Whatever may fetch ends with it.
+// PollVELO and Advance, which may fetch so, end with it.
 func (e *Engine) tellFetched() {
 	if e.untold == nil {
 		return
@@ -182,7 +182,6 @@ func (e *Engine) PollRMA(now time.Duration, budget int) (work, bytes int) {
 			break
 		}
 	}
-	e.tellFetched()
 	return work, bytes
 }
 

@@ -78,7 +78,6 @@ type Engine struct {
 	polled   bool          // a source was polled in this Turn
 	worked   bool          // one had work
 	looked   uint64        // one more with each work and each pause; see Source.empty
-	empties  int           // sources that are known to be empty
 	paused   bool          // the last Turn asked for a pause
 	lastWork time.Duration // end of the last round that had work
 	resumed  time.Duration // end of the last pause
@@ -106,7 +105,6 @@ func New(c Config) (*Engine, error) {
 		mode:     c.Mode,
 		slice:    c.Slice,
 		clock:    c.Clock,
-		looked:   1,
 		paused:   true,
 		lastWork: distantPast,
 		crowded:  distantPast,
@@ -345,7 +343,7 @@ func (e *Engine) enlist(s *Source) {
 // after the last work, in the Turn before, are not looked at twice.
 func (e *Engine) round(yields bool) {
 	for n := e.list.n; n > 0; n-- {
-		if yields && e.empties == len(e.sources) {
+		if yields && e.allEmpty() {
 			e.polled = true // as good as
 			return
 		}
@@ -365,7 +363,7 @@ func (e *Engine) poll(s *Source) (exhausted bool) {
 	s.stats.polls.Add(1)
 	if r.Work > 0 {
 		e.worked = true
-		e.forgetEmpty()
+		e.looked++
 		bytes := max(r.Bytes, 0)
 		s.itr.add(r.Work, bytes)
 		s.stats.work.Add(uint64(r.Work))
@@ -374,13 +372,12 @@ func (e *Engine) poll(s *Source) (exhausted bool) {
 			s.stats.suppressed.Add(1)
 		}
 	}
-	if (r.Work == 0 || r.Drained) && s.empty != e.looked {
-		s.empty = e.looked
-		e.empties++
-	}
 	s.byIRQ, s.held = false, false
 
 	exhausted = r.Work >= s.budget
+	if r.Work == 0 || r.Drained && !exhausted {
+		s.empty = e.looked
+	}
 	if exhausted {
 		s.stats.exhausted.Add(1)
 	}
@@ -388,10 +385,15 @@ func (e *Engine) poll(s *Source) (exhausted bool) {
 	return exhausted
 }
 
-// forgetEmpty has every source polled again before the loop yields.
-func (e *Engine) forgetEmpty() {
-	e.looked++
-	e.empties = 0
+// allEmpty tells whether each source was seen to be empty since the last work of any
+// and the last pause.
+func (e *Engine) allEmpty() bool {
+	for _, s := range e.sources {
+		if s.empty != e.looked {
+			return false
+		}
+	}
+	return true
 }
 
 func (e *Engine) setBlocked(s *Source, blocked bool) {
@@ -412,7 +414,7 @@ func (e *Engine) setBlocked(s *Source, blocked bool) {
 // pause ends a Turn after which the loop gives up the CPU.
 func (e *Engine) pause(do Action, wait time.Duration) Next {
 	e.paused = true
-	e.forgetEmpty()
+	e.looked++
 	if do == Yield {
 		e.stats.yields.Add(1)
 	} else {

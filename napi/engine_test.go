@@ -7,10 +7,26 @@ import (
 	"time"
 )
 
-// TestNineSteps walks through section 5.1.4 with two sources, VELO first, and
-// budgets of 4 and 2.
+// A scene is a script, and what its last word has to lead to.
+type scene struct{ name, script, want string }
+
+// play runs each scene with two sources, VELO first, and budgets of 4 and 2.
+func play(t *testing.T, c Config, scenes []scene) {
+	for _, s := range scenes {
+		t.Run(s.name, func(t *testing.T) {
+			r := newRig(t, c)
+			r.add("velo", 4, ITR{})
+			r.add("rma", 2, ITR{})
+			if got := r.run(s.script); got != s.want {
+				t.Errorf("%s:\n got %s\nwant %s", s.script, got, s.want)
+			}
+		})
+	}
+}
+
+// TestNineSteps walks through section 5.1.4.
 func TestNineSteps(t *testing.T) {
-	for _, step := range []struct{ name, script, want string }{
+	play(t, Config{}, []scene{
 		{"NAP-1/1 a packet reaches the queue of a masked source", "velo+1", ""},
 		{"NAP-1/2 an armed source interrupts", "turn velo+1", "irq velo"},
 		{"NAP-1/2 once", "turn velo+1 velo+1", ""},
@@ -30,21 +46,12 @@ func TestNineSteps(t *testing.T) {
 		{"NAP-1 re-check finds what came after the last poll", "turn velo+1 turn velo+1 turn", "pending velo, poll velo 1/4, look"},
 		{"NAP-1 a late interrupt of a masked source changes nothing", "turn velo+4 turn velo! turn", "poll velo 0/4, look"},
 		{"NAP-1 nor that of a quiet one", "turn velo+1 turn velo! turn", "arm velo, sleep"},
-	} {
-		t.Run(step.name, func(t *testing.T) {
-			r := newRig(t, Config{})
-			r.add("velo", 4, ITR{})
-			r.add("rma", 2, ITR{})
-			if got := r.run(step.script); got != step.want {
-				t.Errorf("%s:\n got %s\nwant %s", step.script, got, step.want)
-			}
-		})
-	}
+	})
 }
 
 // TestBusyPoll: a window of 50 µs after the last work of any source.
 func TestBusyPoll(t *testing.T) {
-	for _, c := range []struct{ name, script, want string }{
+	play(t, Config{BusyPoll: DefaultBusyPoll}, []scene{
 		{"asleep, nothing is polled", "turn +1s turn", "sleep"},
 		{"an interrupt without work opens no window", "turn velo! turn turn", "arm velo, sleep"},
 		{"work masks the others and polls them too", "turn velo+1 turn turn", "mask rma, poll velo 0/4, poll rma 0/2, yield"},
@@ -56,38 +63,20 @@ func TestBusyPoll(t *testing.T) {
 		{"and extends the window", "turn velo+1 turn turn +40µs rma+1 turn turn +49µs turn", "poll velo 0/4, poll rma 0/2, yield"},
 		{"the window starts at the end of the round", "turn velo+1 turn +1ms turn", "mask rma, poll velo 0/4, poll rma 0/2, yield"},
 		{"a full budget opens it as well", "turn velo+4 turn turn", "mask rma, poll velo 0/4, poll rma 0/2, yield"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			r := newRig(t, Config{BusyPoll: DefaultBusyPoll})
-			r.add("velo", 4, ITR{})
-			r.add("rma", 2, ITR{})
-			if got := r.run(c.script); got != c.want {
-				t.Errorf("%s:\n got %s\nwant %s", c.script, got, c.want)
-			}
-		})
-	}
+	})
 }
 
 // TestCrowd: after a yield that took long the loop sleeps when there is no work,
 // for a time.
 func TestCrowd(t *testing.T) {
-	for _, c := range []struct{ name, script, want string }{
+	play(t, Config{BusyPoll: 10 * time.Millisecond}, []scene{
 		{"a short yield is no loss", "turn velo+1 turn turn +999µs velo+1 turn turn", "poll velo 0/4, yield"},
 		{"after a long one everybody is polled once", "turn velo+1 turn turn +1ms velo+1 turn velo+1 turn turn", "poll velo 0/4, poll rma 0/2, again"},
 		{"and armed when there is nothing", "turn velo+1 turn turn +1ms velo+1 turn turn turn", "arm velo, arm rma, sleep"},
 		{"for 2 ms", "turn velo+1 turn turn +1ms turn turn turn +1900µs velo+1 turn turn", "mask rma, poll velo 0/4, poll rma 0/2, again"},
 		{"work after that is polled for again", "turn velo+1 turn turn +1ms turn turn turn +2ms velo+1 turn turn", "poll velo 0/4, yield"},
 		{"a long sleep is no loss", "turn +1s velo+1 turn turn", "mask rma, poll velo 0/4, poll rma 0/2, yield"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			r := newRig(t, Config{BusyPoll: 10 * time.Millisecond})
-			r.add("velo", 4, ITR{})
-			r.add("rma", 2, ITR{})
-			if got := r.run(c.script); got != c.want {
-				t.Errorf("%s:\n got %s\nwant %s", c.script, got, c.want)
-			}
-		})
-	}
+	})
 }
 
 // TestLosses: each loss that follows another soon ends busy polling for longer, up to
@@ -145,7 +134,7 @@ func TestLosses(t *testing.T) {
 // TestEmptyIsNotPolledTwice: sources that were found empty after the last work are
 // not polled again before a yield, and all are after it.
 func TestEmptyIsNotPolledTwice(t *testing.T) {
-	for _, c := range []struct{ name, script, want string }{
+	play(t, Config{BusyPoll: DefaultBusyPoll}, []scene{
 		{"polled before the work", "turn velo+1 turn velo+1 turn turn", "poll velo 0/4, yield"},
 		{"polled after it, and before", "turn velo+1 turn rma+1 turn turn", "poll velo 0/4, poll rma 0/2, yield"},
 		{"after a yield", "turn velo+1 turn velo+1 turn turn turn", "poll rma 0/2, poll velo 0/4, yield"},
@@ -153,16 +142,7 @@ func TestEmptyIsNotPolledTwice(t *testing.T) {
 		{"a budget that was used up", "turn velo+1 turn velo+4 turn turn", "poll velo 0/4, yield"},
 		{"when it is time to arm", "turn velo+1 turn velo+1 turn +50µs turn", "poll velo 0/4, yield"},
 		{"and then", "turn velo+1 turn velo+1 turn turn +50µs turn", "poll rma 0/2, poll velo 0/4, again"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			r := newRig(t, Config{BusyPoll: DefaultBusyPoll})
-			r.add("velo", 4, ITR{})
-			r.add("rma", 2, ITR{})
-			if got := r.run(c.script); got != c.want {
-				t.Errorf("%s:\n got %s\nwant %s", c.script, got, c.want)
-			}
-		})
-	}
+	})
 	r := newRig(t, Config{BusyPoll: DefaultBusyPoll})
 	tun := r.add("tun", 4, ITR{})
 	r.add("rma", 2, ITR{})
@@ -220,23 +200,14 @@ func TestBlocked(t *testing.T) {
 // TestInterruptMode (DRV-2): handled directly, armed again whatever was found, in
 // the order of registration.
 func TestInterruptMode(t *testing.T) {
-	for _, c := range []struct{ name, script, want string }{
+	play(t, Config{Mode: InterruptDriven, BusyPoll: DefaultBusyPoll}, []scene{
 		{"handled at once", "turn velo+1 turn", "mask velo, poll velo 1/4, look"},
 		{"armed again", "turn velo+1 turn turn", "arm velo, sleep"},
 		{"also after a full budget", "turn velo+4 turn turn", "arm velo, sleep"},
 		{"more work is the next interrupt", "turn velo+5 turn turn", "pending velo, mask velo, poll velo 1/4, look"},
 		{"no round robin", "turn rma+9 turn velo+9 turn", "mask velo, poll velo 4/4, pending rma, mask rma, poll rma 2/2, again"},
 		{"no window", "turn velo+1 turn turn +1µs turn", "sleep"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			r := newRig(t, Config{Mode: InterruptDriven, BusyPoll: DefaultBusyPoll})
-			r.add("velo", 4, ITR{})
-			r.add("rma", 2, ITR{})
-			if got := r.run(c.script); got != c.want {
-				t.Errorf("%s:\n got %s\nwant %s", c.script, got, c.want)
-			}
-		})
-	}
+	})
 }
 
 // TestSlice: after a slice of uninterrupted work a Turn asks for a yield, with and

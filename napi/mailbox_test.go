@@ -21,14 +21,14 @@ type mailbox struct {
 	size    int // bytes of each
 	enabled bool
 	blocked bool           // Poll takes nothing and says so
-	drained bool           // Poll says when it has seen the end
+	drained bool           // Poll says that it has seen the end, whatever it took
 	log     *[]string      // of events, when set
 	polling func(work int) // called by Poll, when set
 }
 
 func (m *mailbox) Poll(budget int) Result {
 	r := Result{Work: min(m.n, budget), Blocked: m.blocked}
-	r.Drained = m.drained && r.Work < budget
+	r.Drained = m.drained
 	if m.blocked {
 		r.Work = 0
 	}

@@ -70,6 +70,7 @@ func newWorld(t *rapid.T) *world {
 		s := &watched{w: w, budget: rapid.IntRange(1, 5).Draw(t, "budget"), lastPoll: -1}
 		s.name = fmt.Sprint("source ", i)
 		s.size = 10
+		s.drained = rapid.Bool().Draw(t, "drained")
 		itr := rapid.SampledFrom([]ITR{{}, {Policy: ITRStatic, Rate: LowRate}, {Policy: ITRStatic, Rate: BulkRate}}).Draw(t, "itr")
 		if s.src, err = eng.Add(Spec{Name: s.name, Poller: s, Line: s, Budget: s.budget, ITR: itr}); err != nil {
 			t.Fatal(err)

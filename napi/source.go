@@ -23,7 +23,8 @@ type Result struct {
 	Bytes int // their payload: the throughput that dynamic ITR goes by
 
 	// Drained says that the poller saw its queue empty after it had dealt with the
-	// last of the work: to look again at once would be for nothing.
+	// last of the work: to look again at once would be for nothing. It is ignored when
+	// Work is the whole budget.
 	Drained bool
 
 	// Blocked says that the queue may hold more but the poller cannot go on

@@ -274,8 +274,8 @@ func byteCount(d *fabric.RMADescriptor) int {
 	return d.Length
 }
 
-// finish counts an operation and writes its notifications; quiet is that of the
-// target.
+// finish counts an operation and writes its notifications; a quiet one raises no
+// interrupt of the responder.
 func (p *rmaPort) finish(f *txFlow, d *fabric.RMADescriptor, mask fabric.Mask, quiet bool) {
 	p.countPosted(d)
 	count := byteCount(d)
@@ -293,7 +293,7 @@ func (p *rmaPort) finish(f *txFlow, d *fabric.RMADescriptor, mask fabric.Mask, q
 			p.notify(p.local, &note, false)
 		}
 	case mask&fabric.NotifyCompleter != 0:
-		p.notify(f, &fabric.Notification{Command: d.Command, Kind: fabric.KindCompleter, Peer: p.tx.self, Local: fabric.LastPacket(d.Remote, count), Count: count}, quiet)
+		p.notify(f, &fabric.Notification{Command: d.Command, Kind: fabric.KindCompleter, Peer: p.tx.self, Local: fabric.LastPacket(d.Remote, count), Count: count}, false)
 	}
 }
 

@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -77,5 +78,30 @@ func TestNothingArrives(t *testing.T) {
 	s := &stream{end: &end{site: &measure.Site{}}, buf: make([]byte, block), flows: []flow{{fd: pair[1]}}}
 	if sample, err := s.move(0, 0); err == nil || !strings.Contains(err.Error(), "nothing arrived") {
 		t.Errorf("%+v, %v", sample, err)
+	}
+}
+
+// Streams are as iperf3's, with Nagle's algorithm, messages as sockperf's, without.
+func TestNagle(t *testing.T) {
+	local := measure.NetEnd{Addr: netip.MustParseAddr("127.0.0.1")}
+	params := measure.Params{Ends: [2]measure.NetEnd{local, local}, Size: 64}
+	for name, want := range map[string]int{"traffic/stream": 0, "traffic/pingpong": 1, "traffic/connect": 1} {
+		half, err := Contenders()[name](measure.Follow, &measure.Site{}, params)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var e *end
+		switch h := half.(type) {
+		case *stream:
+			e = h.end
+		case *pingPong:
+			e = h.end
+		case *connect:
+			e = h.end
+		}
+		if got, err := unix.GetsockoptInt(e.bound, unix.IPPROTO_TCP, unix.TCP_NODELAY); got != want || err != nil {
+			t.Errorf("%s: TCP_NODELAY is %d, %v; want %d", name, got, err, want)
+		}
+		half.Close()
 	}
 }
