@@ -28,7 +28,7 @@ func (d *steadyDevice) Read(b []byte) (int, exteth.VNet, error) {
 		return 0, exteth.VNet{}, device.ErrEmpty
 	}
 	d.left--
-	return copy(b, d.packet), d.vnet, nil
+	return copy(b[device.Headroom:], d.packet), d.vnet, nil
 }
 
 func (d *steadyDevice) Write([]byte, exteth.VNet) error {

@@ -82,7 +82,7 @@ func (d *fakeDevice) Read(b []byte) (int, exteth.VNet, error) {
 	}
 	p := d.out[0]
 	d.out = d.out[1:]
-	return copy(b, p.data), p.vnet, nil
+	return copy(b[device.Headroom:], p.data), p.vnet, nil
 }
 
 func (d *fakeDevice) Write(b []byte, v exteth.VNet) error {

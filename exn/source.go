@@ -49,7 +49,7 @@ func (i *Interface) pollDevice(budget int) (r napi.Result) {
 			return r
 		}
 		b := i.eth.Borrow()
-		n, v, err := i.dev.Read(b.Bytes[i.readAt:])
+		n, v, err := i.dev.Read(b.Bytes[i.readAt-device.Headroom:])
 		if err != nil {
 			i.eth.Return(b)
 			switch err {

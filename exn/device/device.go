@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"exnet/exteth"
+	"exnet/mtu"
 )
 
 // A Kind says what a device carries.
@@ -21,6 +22,9 @@ func (k Kind) String() string {
 	}
 	return "tun"
 }
+
+// Headroom is what Read needs in front of a packet: room for the kernel's virtio header.
+const Headroom = mtu.VNetHeader
 
 // Errors of Read and Write, each the very value, so that comparing them is cheap.
 var (
@@ -59,9 +63,10 @@ type Device interface {
 	// -1; then the device is a [Notifier].
 	FD() int
 
-	// Read reads one packet. It never blocks. An error is one of this package's:
+	// Read reads one packet of n bytes to b[Headroom:]; what is before it is the
+	// device's to write, too. It never blocks. An error is one of this package's:
 	// ErrEmpty, ErrGone, ErrDown, or ErrRefused for a packet that was lost.
-	Read(packet []byte) (n int, v exteth.VNet, err error)
+	Read(b []byte) (n int, v exteth.VNet, err error)
 
 	// Write writes one packet. It never blocks, and does not keep the bytes, which
 	// somebody else may change meanwhile. An error is ErrGone, ErrDown or ErrRefused.

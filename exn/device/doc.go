@@ -5,7 +5,8 @@
 //		Name: "exn0", Namespace: "blue", MAC: mac, MTU: 65535,
 //		Addresses: []netip.Prefix{addr}, Offloads: exteth.CapAll, Owner: "node 7 of /run/exn",
 //	})
-//	n, vnet, err := d.Read(packet)   // one packet, perhaps a super-packet; never blocks
+//	n, vnet, err := d.Read(buf)      // one packet, perhaps a super-packet; never blocks
+//	packet := buf[device.Headroom:][:n]
 //	err = d.Write(packet, vnet)      // the bytes may be another process' memory
 //	d.SetCarrier(true)
 //	d.Close()                        // the interface is gone

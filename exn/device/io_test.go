@@ -44,12 +44,20 @@ func newStation(t *testing.T, c Config) station {
 	return s
 }
 
+// read reads a packet to the beginning of a buffer.
+func (s station) read(packet []byte) (int, exteth.VNet, error) {
+	b := make([]byte, Headroom+len(packet))
+	n, v, err := s.Read(b)
+	copy(packet, b[Headroom:])
+	return n, v, err
+}
+
 // next waits for the next packet of the socket; others, such as router
 // solicitations, are nobody's.
 func (s station) next(t *testing.T, packet []byte) (int, exteth.VNet) {
 	t.Helper()
 	for {
-		switch n, v, err := s.Read(packet); {
+		switch n, v, err := s.read(packet); {
 		case err == ErrEmpty:
 			if _, err := unix.Poll([]unix.PollFd{{Fd: int32(s.FD()), Events: unix.POLLIN}}, -1); err != nil && err != unix.EINTR {
 				t.Fatal(err)
@@ -150,13 +158,13 @@ func TestReadWriteErrors(t *testing.T) {
 	s := newStation(t, Config{})
 	packet := make([]byte, 2000)
 	for err := error(nil); err != ErrEmpty; {
-		if _, _, err = s.Read(packet); err != nil && err != ErrEmpty {
+		if _, _, err = s.read(packet); err != nil && err != ErrEmpty {
 			t.Fatal(err)
 		}
 	}
 	s.socket.Write(make([]byte, 1000))
 	for {
-		_, _, err := s.Read(packet[:1028]) // not one byte more than the packet
+		_, _, err := s.read(packet[:1028]) // not one byte more than the packet
 		if err == ErrRefused {
 			break
 		}
@@ -186,7 +194,7 @@ func TestReadWriteErrors(t *testing.T) {
 	if err := s.handle.LinkDel(link); err != nil {
 		t.Fatal(err)
 	}
-	_, _, readErr := s.Read(packet)
+	_, _, readErr := s.read(packet)
 	if writeErr := s.Write(packet[:28], exteth.VNet{}); readErr != ErrGone || writeErr != ErrGone {
 		t.Errorf("an interface that was removed: %v, %v", readErr, writeErr)
 	}

@@ -28,15 +28,11 @@ const (
 
 // Read implements Device. A packet that fills all of the buffer was lost, since it
 // may have been longer.
-func (d *TunTap) Read(packet []byte) (int, exteth.VNet, error) {
-	var header [mtu.VNetHeader]byte
-	if len(packet) == 0 {
+func (d *TunTap) Read(b []byte) (int, exteth.VNet, error) {
+	if len(b) <= Headroom {
 		return 0, exteth.VNet{}, ErrRefused
 	}
-	vector := [2]unix.Iovec{{Base: &header[0]}, {Base: unsafe.SliceData(packet)}}
-	vector[0].SetLen(len(header))
-	vector[1].SetLen(len(packet))
-	got, _, errno := syscall.RawSyscall(unix.SYS_READV, uintptr(d.fd), uintptr(unsafe.Pointer(&vector)), uintptr(len(vector)))
+	got, _, errno := syscall.RawSyscall(unix.SYS_READ, uintptr(d.fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
 	switch errno {
 	case 0:
 	case unix.EAGAIN, unix.EINTR:
@@ -48,9 +44,9 @@ func (d *TunTap) Read(packet []byte) (int, exteth.VNet, error) {
 	default:
 		return 0, exteth.VNet{}, ErrRefused
 	}
-	n := int(got) - len(header)
-	v, ok := exteth.ParseVNet(header[:], 0)
-	if n <= 0 || n >= len(packet) || !ok {
+	n := int(got) - Headroom
+	v, ok := exteth.ParseVNet(b[:Headroom], 0)
+	if n <= 0 || int(got) >= len(b) || !ok {
 		return 0, exteth.VNet{}, ErrRefused
 	}
 	return n, v, nil
