@@ -33,9 +33,18 @@ const (
 	// 100 µs gained nothing over 50.
 	DefaultBusyPoll = 50 * time.Microsecond
 
-	// DefaultSlice is how long the loop works before it asks for a yield:
-	// Linux' netdev_budget_usecs, after which its softirq steps back likewise.
-	DefaultSlice = 2 * time.Millisecond
+	// DefaultSlice is how long the loop works before it asks for a yield: a few packets.
+	// Who made them and who takes them may share its CPU. A loop that works on until
+	// there is nothing left lets them make and take all at once, whatever the protocol
+	// lets be under way, and then one CPU waits for the other (measured: one TCP
+	// stream, 55 Gbit/s with 10 and 40 µs, 42 with 80 and more).
+	DefaultSlice = 20 * time.Microsecond
+
+	// While such yields give others more than the loop has itself, it works for
+	// fairSlice in between: Linux' netdev_budget_usecs, after which its softirq steps
+	// back likewise. maxLent bounds how long what happened once is remembered.
+	fairSlice = 2 * time.Millisecond
+	maxLent   = 10 * time.Millisecond
 
 	// A yield that took longLoss was a loss: somebody else wants the CPU, and the
 	// scheduler may let who yields wait for milliseconds (seen on Linux 6.18.44),
@@ -82,6 +91,8 @@ type Engine struct {
 	lastWork time.Duration // end of the last round that had work
 	resumed  time.Duration // end of the last pause
 	idled    bool          // the last Turn found nothing and asked for a yield
+	gave     bool          // the last Turn asked for a yield after a slice of work
+	lent     time.Duration // what such yields took, less the work before them
 	turned   time.Duration // begin of the last Turn
 	crowded  time.Duration // until then there is no busy polling
 	hold     time.Duration // how long that was
@@ -184,7 +195,7 @@ type Next struct {
 // Turn takes the interrupts that were raised, polls every source on the poll list
 // once, and arms the sources that are done. It reads the clock once, at its
 // start, so what a poll found is accounted for, and its source armed, in the
-// Turn that follows.
+// Turn that follows. After a slice of work a Turn only asks for a yield.
 func (e *Engine) Turn() Next {
 	e.stats.turns.Add(1)
 	now := e.clock()
@@ -197,7 +208,15 @@ func (e *Engine) Turn() Next {
 	if e.idled && now-e.turned >= longLoss {
 		e.loss(now)
 	}
+	if e.gave {
+		e.lent = min(e.lent+now-e.turned, maxLent)
+	}
 	e.turned = now
+	if e.gave = e.mode == NAPI && e.worked && now-e.resumed >= e.sliceNow(); e.gave {
+		e.lent = max(e.lent-(now-e.resumed), -maxLent)
+		e.idled = false
+		return e.pause(Yield, 0)
+	}
 	busy := e.busyPolling(now, e.worked, e.idled)
 	e.idled = false
 	e.polled, e.worked, e.paused = false, false, false
@@ -217,8 +236,6 @@ func (e *Engine) Turn() Next {
 		return e.pause(Yield, 0)
 	case busy && !e.worked:
 		return Next{Do: Again} // and the next Turn arms
-	case e.mode == NAPI && now-e.resumed >= e.slice:
-		return e.pause(Yield, 0)
 	case e.worked && e.mode == NAPI && e.blocked == 0 && e.window.Load() > 0:
 		// The next Turn polls everybody.
 	case e.armed > 0:
@@ -227,6 +244,14 @@ func (e *Engine) Turn() Next {
 		return Next{Do: Sleep}
 	}
 	return Next{Do: Again}
+}
+
+// sliceNow is how long the loop works without a pause.
+func (e *Engine) sliceNow() time.Duration {
+	if e.lent > 0 {
+		return max(e.slice, fairSlice)
+	}
+	return e.slice
 }
 
 // busyPolling tells whether every source is polled in this Turn: the busy-poll

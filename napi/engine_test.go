@@ -210,23 +210,65 @@ func TestInterruptMode(t *testing.T) {
 	})
 }
 
-// TestSlice: after a slice of uninterrupted work a Turn asks for a yield, with and
+// TestSlice: after a slice of uninterrupted work a Turn only asks for a yield, with and
 // without busy polling.
 func TestSlice(t *testing.T) {
 	for _, window := range []time.Duration{0, DefaultBusyPoll} {
 		r := newRig(t, Config{BusyPoll: window, Slice: 100 * time.Microsecond})
 		velo := r.add("velo", 4, ITR{})
 		r.run("turn velo+4")
-		velo.polling = func(int) { velo.n = 4; r.clock.now += 25 * time.Microsecond }
+		polls := 0
+		velo.polling = func(int) { polls++; velo.n = 4; r.clock.now += 25 * time.Microsecond }
 		var got []string
 		for range 10 {
 			got = append(got, r.turn().Do.String())
 		}
 		// The turns begin 0, 25, 50, 75 and 100 µs after the last pause.
 		want := "again again again again yield again again again again yield"
-		if got := strings.Join(got, " "); got != want {
-			t.Errorf("window %v:\n got %s\nwant %s", window, got, want)
+		if got := strings.Join(got, " "); got != want || polls != 8 {
+			t.Errorf("window %v:\n got %s, %d polls\nwant %s, 8 polls", window, got, polls, want)
 		}
+	}
+}
+
+// TestLent: where yields after short slices give others more than the loop has, it works
+// for longer in between, until it has had as much.
+func TestLent(t *testing.T) {
+	r := newRig(t, Config{Slice: 100 * time.Microsecond})
+	velo := r.add("velo", 4, ITR{})
+	velo.log = nil
+	r.run("turn velo+4")
+	velo.polling = func(int) { velo.n = 4; r.clock.now += 50 * time.Microsecond }
+	// work returns how long the loop works until it yields for a time.
+	work := func(yield time.Duration) time.Duration {
+		begin := r.clock.now
+		for r.eng.Turn().Do != Yield {
+		}
+		worked := r.clock.now - begin
+		r.clock.now += yield
+		return worked
+	}
+	for _, c := range []struct {
+		yield, want time.Duration // want is what comes before the yield
+	}{
+		{100 * time.Microsecond, 100 * time.Microsecond}, // as much as it had
+		{time.Microsecond, 100 * time.Microsecond},
+		{3 * time.Millisecond, 100 * time.Microsecond}, // lent: 2.8 ms
+		{0, fairSlice}, // 0.8 ms
+		{0, fairSlice}, // none
+		{time.Minute, 100 * time.Microsecond},
+		{0, fairSlice}, {0, fairSlice}, {0, fairSlice}, {0, fairSlice}, {0, fairSlice}, // maxLent
+		{0, 100 * time.Microsecond},
+	} {
+		if got := work(c.yield); got != c.want {
+			t.Fatalf("before a yield of %v: %v of work, want %v", c.yield, got, c.want)
+		}
+	}
+	for range 1000 { // what the loop had is remembered for as long
+		work(0)
+	}
+	if work(maxLent + time.Millisecond); work(0) != fairSlice {
+		t.Errorf("%v were lent in a thousand short slices", maxLent)
 	}
 }
 

@@ -1,6 +1,7 @@
 package napi
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"testing"
@@ -83,8 +84,11 @@ type rig struct {
 	boxes map[string]*mailbox
 }
 
+// newRig makes an engine. Its clock moves when a script says so, which uses no slice
+// up unless the test is about that.
 func newRig(t testing.TB, c Config) *rig {
 	t.Helper()
+	c.Slice = cmp.Or(c.Slice, time.Second)
 	r := &rig{t: t, boxes: map[string]*mailbox{}}
 	c.Clock = r.clock.read
 	eng, err := New(c)

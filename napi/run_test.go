@@ -288,3 +288,32 @@ func TestDoorbell(t *testing.T) {
 		}
 	})
 }
+
+// TestRunSchedules: others of the loop's process run every few milliseconds, although
+// it never waits for anything that Go knows of.
+func TestRunSchedules(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	var clock fakeClock
+	e, bell, boxes := office(t, Config{BusyPoll: Forever, Clock: clock.read}, ITR{}, 1)
+	boxes[0].post(1)
+	ctx, cancel := context.WithCancel(t.Context())
+	const yields = 1000
+	n := 0
+	var others atomic.Int64
+	go func() {
+		for ctx.Err() == nil {
+			others.Add(1)
+			runtime.Gosched()
+		}
+	}()
+	// All this takes less real time than Go's monitor would wait for.
+	_ = e.Run(ctx, bell, func() {
+		clock.now += schedule / 2
+		if n++; n == yields {
+			cancel()
+		}
+	})
+	if got := others.Load(); got < yields/4 || got > yields {
+		t.Errorf("another goroutine ran %d times in %d yields of %v, want half as often", got, yields, schedule/2)
+	}
+}

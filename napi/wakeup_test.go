@@ -25,6 +25,8 @@ func TestNoLostWakeup(t *testing.T) {
 		{name: "NAPI with a window", Config: Config{BusyPoll: 2 * tick}},
 		{name: "NAPI with a gap", itr: ITR{Policy: ITRStatic, Rate: BulkRate}},
 		{name: "NAPI with both", Config: Config{BusyPoll: 2 * tick}, itr: ITR{Policy: ITRStatic, Rate: BulkRate}},
+		{name: "NAPI with a slice", Config: Config{Slice: tick}},
+		{name: "NAPI with a slice and a window", Config: Config{Slice: tick, BusyPoll: 2 * tick}},
 		{name: "interrupt", Config: Config{Mode: InterruptDriven}},
 		{name: "interrupt with a gap", Config: Config{Mode: InterruptDriven}, itr: ITR{Policy: ITRStatic, Rate: BulkRate}},
 	}
@@ -124,6 +126,7 @@ type model struct {
 	lines     []*modelLine
 	producers []*producer
 	woken     bool
+	slice     time.Duration // which a poll with work uses up, if there is one
 
 	at      []step // the loop's steps in this Turn: where it stands
 	history []step // all steps
@@ -182,8 +185,8 @@ func (m *model) state() string {
 		add(at.n)
 	}
 	window := time.Duration(e.window.Load())
-	add(bit(m.woken), bit(e.polled), bit(e.worked), bit(e.paused), e.armed, e.blocked)
-	add(int(min(now-e.lastWork, window)), int(min(now-e.resumed, e.slice)), e.list.n)
+	add(bit(m.woken), bit(e.polled), bit(e.worked), bit(e.paused), bit(e.idled), bit(e.gave), e.armed, e.blocked)
+	add(int(min(now-e.lastWork, window)), int(min(now-e.resumed, e.slice)), int(e.lent), e.list.n)
 	for s := e.list.head; s != nil; s = s.next {
 		add(slices.Index(e.sources, s))
 	}
@@ -256,6 +259,9 @@ func (l *modelLine) Poll(budget int) Result {
 	l.m.point("poll", l.id)
 	work := min(l.n, budget)
 	l.n -= work
+	if work > 0 {
+		l.m.clock.now += l.m.slice
+	}
 	return Result{Work: work}
 }
 
@@ -285,7 +291,7 @@ func (l *modelLine) Arm() bool {
 }
 
 func runModel(x *explorer, c Config, itr ITR, messages [][]int, budget int, arm armOrder) error {
-	m := &model{x: x}
+	m := &model{x: x, slice: c.Slice}
 	c.Clock = m.clock.read
 	eng, err := New(c)
 	if err != nil {
