@@ -86,8 +86,12 @@
 // found. There is no list, no round robin and no window, and sources have the fixed
 // priority of their registration. Only ITR protects the rest of the program.
 //
+// Giving way. After [Config.Slice] of work without a pause a Turn does nothing but ask for
+// a yield: the programs whose packets these are may need the same CPU. The loop keeps
+// account of what such yields give away, and makes them rare while that is more than
+// it has itself, so a program that never waits takes half of the CPU and not all.
+//
 // Limits: a Turn polls each listed source once, so a listed source waits for at most
-// one budget of each other, and one that interrupts in the middle of a Turn for two,
-// or three if the loop yields in between. After [Config.Slice] of work without a
-// pause a Turn asks for a yield, so the rest of the machine runs under any load.
+// one budget of each other, and one that interrupts in the middle of a Turn for two
+// or three, and for the yields in between.
 package napi

@@ -231,6 +231,17 @@ func TestSlice(t *testing.T) {
 	}
 }
 
+// TestGiveWay: what a yield after a slice of work changes for the Turns around it.
+func TestGiveWay(t *testing.T) {
+	play(t, Config{BusyPoll: DefaultBusyPoll, Slice: 100 * time.Microsecond}, []scene{
+		{"after work only", "turn velo+1 turn turn +1ms velo+1 turn turn +100µs turn", "arm velo, arm rma, sleep"},
+		{"nobody is polled", "turn velo+4 turn rma+1 +100µs turn", "yield"},
+		{"but then", "turn velo+4 turn rma+1 +100µs turn turn", "mask rma, poll velo 0/4, poll rma 1/2, again"},
+		{"the window starts after it", "turn velo+1 turn +100µs turn +900µs turn", "mask rma, poll velo 0/4, poll rma 0/2, yield"},
+		{"a long one is no loss", "turn velo+1 turn +100µs turn +1ms velo+1 turn turn", "poll velo 0/4, yield"},
+	})
+}
+
 // TestLent: where yields after short slices give others more than the loop has, it works
 // for longer in between, until it has had as much.
 func TestLent(t *testing.T) {
@@ -269,6 +280,10 @@ func TestLent(t *testing.T) {
 	}
 	if work(maxLent + time.Millisecond); work(0) != fairSlice {
 		t.Errorf("%v were lent in a thousand short slices", maxLent)
+	}
+	r.eng.slice = 2 * fairSlice
+	if work(maxLent); work(0) != 2*fairSlice {
+		t.Error("a slice that is longer anyway was shortened")
 	}
 }
 

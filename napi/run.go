@@ -52,7 +52,7 @@ func (e *Engine) Run(ctx context.Context, sleeper Sleeper, yield func()) error {
 		e.stopped.Store(false)
 	}()
 
-	scheduled := e.turned
+	var scheduled time.Duration
 	for !e.stopped.Load() {
 		if e.turned-scheduled >= schedule {
 			scheduled = e.turned

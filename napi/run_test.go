@@ -313,7 +313,7 @@ func TestRunSchedules(t *testing.T) {
 			cancel()
 		}
 	})
-	if got := others.Load(); got < yields/4 || got > yields {
+	if got := others.Load(); got < yields/4 || got > yields*3/4 {
 		t.Errorf("another goroutine ran %d times in %d yields of %v, want half as often", got, yields, schedule/2)
 	}
 }
