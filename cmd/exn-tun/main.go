@@ -86,7 +86,7 @@ var exitCodes = []struct {
 
 // defaults are the numbers that the packages choose.
 var defaults = kong.Vars{
-	"name": device.DefaultName, "busyPoll": napi.DefaultBusyPoll.String(), "budget": strconv.Itoa(napi.DefaultBudget),
+	"name": device.DefaultName, "busyPoll": napi.DefaultBusyPoll.String(), "budget": strconv.Itoa(napi.DefaultBudget), "veloBudget": strconv.Itoa(exn.DefaultVELOBudget),
 	"eager": strconv.Itoa(exteth.DefaultEager), "multicastEager": strconv.Itoa(exteth.DefaultMulticastEager),
 	"buffers": strconv.Itoa(exteth.DefaultBuffers), "macPrefix": arp.DefaultPrefix.String(),
 }

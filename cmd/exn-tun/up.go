@@ -27,7 +27,7 @@ type upCommand struct {
 
 	Mode           string        `help:"How packets are received: napi (poll while there are some) or irq." enum:"napi,irq" default:"napi"`
 	BusyPoll       time.Duration `help:"How long to poll on after the last packet; 0s: not at all." default:"${busyPoll}"`
-	VELOBudget     int           `help:"The most messages of one VELO poll." default:"${budget}"`
+	VELOBudget     int           `help:"The most messages of one VELO poll." default:"${veloBudget}"`
 	RMABudget      int           `help:"The most notifications of one RMA poll." default:"${budget}"`
 	DeviceBudget   int           `help:"The most packets of one poll of the interface." default:"${budget}"`
 	ITR            itrFlag       `name:"itr" help:"Interrupt throttling: off, dynamic, or interrupts per second (as ethtool -C)." default:"off" placeholder:"POLICY"`
