@@ -43,7 +43,7 @@ type Config struct {
 	Mode     napi.Mode
 	BusyPoll time.Duration // after the last work; 0: napi.DefaultBusyPoll, negative: none
 
-	// Budgets of one poll of each source; 0: DefaultVELOBudget, napi.DefaultBudget.
+	// Budgets of one poll of each source; 0: DefaultVELOBudget, of the others napi.DefaultBudget.
 	VELOBudget, RMABudget, DeviceBudget int
 
 	ITR napi.ITR // of the VELO and the RMA interrupt, each

@@ -34,11 +34,6 @@ const (
 	ReassemblyTime = 100 * time.Millisecond
 	// parkedNotifications bounds what is kept for transfers not entered yet.
 	parkedNotifications = 64
-	// fetchedTogether is how many frames of a peer are fetched before it is
-	// interrupted for its buffers. One that waits for them is mostly woken before
-	// the CPU is its waker's again: told of each, it would come for one buffer at a
-	// time. It has as many left to send on with (measured: 8 to 64 differ little).
-	fetchedTogether = DefaultBuffers / 2
 	// batch is how many messages are polled at once: the default NAPI budget.
 	batch = 64
 )
@@ -184,9 +179,10 @@ type Engine struct {
 	get fabric.RMADescriptor
 
 	// The peer whose interrupt is still to be raised for what was fetched in place
-	// from it, so many frames. There is none but during PollVELO and Advance.
-	untold  *peer
-	fetches int
+	// from it. There is none but during PollVELO and Advance: one that waits for its
+	// buffers is mostly woken before the CPU is its waker's again, so told of each
+	// frame it would come for one buffer at a time.
+	untold *peer
 }
 
 // New opens the ports of the node and says hello to the others.

@@ -68,9 +68,6 @@ func (e *Engine) getInPlace(p *peer, a advert) bool {
 		return false
 	}
 	e.stats.count(RXGets)
-	if e.fetches++; e.fetches == fetchedTogether {
-		e.tellFetched()
-	}
 	switch {
 	case u.done:
 		e.stats.count(RXGetsInPlace)
@@ -91,7 +88,7 @@ func (e *Engine) tellFetched() {
 		return
 	}
 	e.inPlace.Raise(fabric.Address{Node: e.untold.node, VPID: e.cfg.RMA})
-	e.untold, e.fetches = nil, 0
+	e.untold = nil
 }
 
 // useSource is the sink of a GET in place. A frame in several pieces of memory

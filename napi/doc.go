@@ -69,8 +69,9 @@
 // answer that comes soon costs no interrupt, and the sources that did not interrupt
 // are looked at too. A source that was found empty after the last work of any is not
 // polled again before that yield. Then all are armed and the loop sleeps. A window of
-// zero switches this off: sources are armed one by one as they finish. While a source is Blocked (see [Result]) there
-// is no busy polling: the other party needs the CPU more than we do.
+// zero switches this off: sources are armed one by one as they finish. While a source
+// is Blocked (see [Result]) there is no busy polling: the other party needs the CPU more
+// than we do.
 //
 // In a crowd, that is for some time after a yield that took very long (for longer each
 // time that it soon happens again), nobody yields:
