@@ -139,9 +139,11 @@ func TestRDV4Properties(t *testing.T) {
 // Any message, also with a right header, only changes counters.
 func FuzzMessage(f *testing.F) {
 	a := advert{source: 4096, length: 1000}
+	inPlace := advert{source: 1<<48 | 4096, length: 1000} // of a window that there is
 	h := hello{version: Version, mtu: 1500, caps: CapAll, instance: 5}
 	n := nack{source: 4096, length: 1000}
 	f.Add(uint8(tagGetInfo), uint8(0), false, a.append(nil))
+	f.Add(uint8(tagGetInfo), uint8(0), false, inPlace.append(nil))
 	f.Add(uint8(tagHello), uint8(0), false, h.append(nil))
 	f.Add(uint8(tagGetNack), uint8(0), false, n.append(nil))
 	f.Add(uint8(tagFragLast|tagVNet), uint8(0), true, ethernet(node(1), 0, 100, 1))
@@ -160,6 +162,7 @@ func FuzzMessage(f *testing.F) {
 			copy(m.Data[:], payload)
 			s.e[1].message(&m, s.now)
 		}
+		s.e[1].tellFetched() // as PollVELO ends
 		s.run()
 		s.now += 2 * DefaultTimeout
 		s.run()
