@@ -190,6 +190,7 @@ func (i *Interface) addSources() (err error) {
 func (i *Interface) Run(ctx context.Context) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	defer napi.ShortSlice()()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"exnet/exn/device"
 	"exnet/fabric"
 	"exnet/fabric/emu"
@@ -108,6 +110,22 @@ func TestLifecycle(t *testing.T) {
 			t.Errorf("Run after Close: %v", err)
 		}
 		m.Snapshot() // of what is over: it must not hang
+	})
+}
+
+// The loop runs with the shortest time slice that the kernel gives (napi.ShortSlice).
+func TestSlice(t *testing.T) {
+	simulate(t, 1, nil, func(r *rig) {
+		var ours, loops *unix.SchedAttr
+		var err, err2 error
+		ours, err = unix.SchedGetAttr(0, 0)
+		r.n[0].ask(func() { loops, err2 = unix.SchedGetAttr(0, 0) })
+		if err := errors.Join(err, err2); err != nil {
+			t.Fatal(err)
+		}
+		if want := min(ours.Runtime, uint64(100*time.Microsecond)); loops.Runtime != want {
+			t.Errorf("the loop has slices of %d ns, want %d; others have %d", loops.Runtime, want, ours.Runtime)
+		}
 	})
 }
 
