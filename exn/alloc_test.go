@@ -127,7 +127,7 @@ func TestAllocFastPath(t *testing.T) {
 			t.Errorf("%d bytes: %v allocations for %d packets", n, per, burst)
 		}
 	}
-	d[0].vnet = exteth.VNet{Flags: exteth.NeedsChecksum, GSO: exteth.GSOUDP, GSOSize: 1400, CsumStart: 20, CsumOffset: 6}
+	d[0].vnet = udpSuper
 	if per := testing.AllocsPerRun(200, func() { deliver(i, d, burst) }); per > 0 {
 		t.Errorf("super-packets: %v allocations for %d", per, burst)
 	}

@@ -98,10 +98,13 @@ func (d *fakeDevice) Write(b []byte, v exteth.VNet) error {
 }
 
 // send lets a program send packets.
-func (d *fakeDevice) send(packets ...[]byte) {
+func (d *fakeDevice) send(packets ...[]byte) { d.sendAs(exteth.VNet{}, packets...) }
+
+// sendAs lets it send packets that are to be finished as v says.
+func (d *fakeDevice) sendAs(v exteth.VNet, packets ...[]byte) {
 	d.mu.Lock()
 	for _, p := range packets {
-		d.out = append(d.out, packet{data: p})
+		d.out = append(d.out, packet{p, v})
 	}
 	d.mu.Unlock()
 	d.notify()

@@ -52,8 +52,10 @@ type Interface struct {
 	opened     bool
 	held       []netip.Addr // as Config.Held was told
 	doubted    time.Duration
-	readAt     int  // where in a buffer a packet is read to
-	blocked    bool // the device is not read, for EXT-Eth has no room
+	readAt     int     // where in a buffer a packet is read to
+	blocked    bool    // the device is not read, for EXT-Eth has no room
+	bursts     int     // super-packets of UDP that arrived
+	bursting   [2]bool // of RMA, VELO: the last poll with work had some
 	letters    letters
 	scratch    []byte       // for frames of our own
 	frame      []byte       // for private copies of received ones

@@ -44,6 +44,9 @@ func (i *Interface) receive(f *exteth.Frame) error {
 
 // write gives a packet to the kernel.
 func (i *Interface) write(packet []byte, v exteth.VNet) error {
+	if v.GSO == exteth.GSOUDP {
+		i.bursts++
+	}
 	err := i.dev.Write(packet, v)
 	switch err {
 	case nil:

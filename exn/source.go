@@ -14,18 +14,37 @@ type poll func(budget int) napi.Result
 // Poll implements napi.Poller.
 func (p poll) Poll(budget int) napi.Result { return p(budget) }
 
+// socketful is how many super-packets of UDP a socket holds whose program did not ask for
+// more (net.core.rmem_default). It drops what comes beyond, and nobody sends it again.
+const socketful = 3
+
+// take takes frames of the fabric by one of EXT-Eth's polls. While super-packets of UDP
+// are among them it takes no more than a socket holds, and wants its program to have
+// the CPU.
+func (i *Interface) take(k int, poll func(time.Duration, int) (int, int), now time.Duration, budget int) (r napi.Result) {
+	if i.bursting[k] {
+		budget = min(budget, socketful)
+	}
+	before := i.bursts
+	r.Work, r.Bytes = poll(now, budget)
+	r.Yield = i.bursts != before
+	if r.Work > 0 {
+		i.bursting[k] = r.Yield
+	}
+	return r
+}
+
 // pollRMA takes notifications: buffers come back, fetched frames arrive.
-func (i *Interface) pollRMA(budget int) (r napi.Result) {
-	now := i.clock()
-	r.Work, r.Bytes = i.eth.PollRMA(now, budget)
+func (i *Interface) pollRMA(budget int) napi.Result {
+	r := i.take(0, i.eth.PollRMA, i.clock(), budget)
 	i.unblock()
 	return r
 }
 
 // pollVELO takes messages, and sends what waited for room.
-func (i *Interface) pollVELO(budget int) (r napi.Result) {
+func (i *Interface) pollVELO(budget int) napi.Result {
 	now := i.clock()
-	r.Work, r.Bytes = i.eth.PollVELO(now, budget)
+	r := i.take(1, i.eth.PollVELO, now, budget)
 	i.eth.Advance(now)
 	i.unblock()
 	return r

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"exnet/exteth"
 	"exnet/mtu"
 	"exnet/multicast"
+	"exnet/napi"
 )
 
 // igmp makes an IGMPv2 message of the kernel.
@@ -127,11 +129,7 @@ func TestOffloads(t *testing.T) {
 			}
 		}, func(r *rig) {
 			p := udp(addr4(0), addr4(1), 30000, 1)
-			v := exteth.VNet{Flags: exteth.NeedsChecksum, GSO: exteth.GSOUDP, GSOSize: 1400, CsumStart: 20, CsumOffset: 6}
-			r.n[0].dev.mu.Lock()
-			r.n[0].dev.out = append(r.n[0].dev.out, packet{p, v})
-			r.n[0].dev.mu.Unlock()
-			r.n[0].dev.notify()
+			r.n[0].dev.sendAs(udpSuper, p)
 			r.settle()
 			got, bytes := r.n[1].dev.take(), 0
 			for _, g := range got {
@@ -148,6 +146,77 @@ func TestOffloads(t *testing.T) {
 	}
 }
 
+// udpSuper is what a super-packet of UDP over IPv4 needs.
+var udpSuper = exteth.VNet{Flags: exteth.NeedsChecksum, GSO: exteth.GSOUDP, GSOSize: 1400, CsumStart: 20, CsumOffset: 6}
+
+// While super-packets of UDP arrive, a poll takes as many as a socket holds and wants a
+// yield; of others it takes its budget.
+func TestBursts(t *testing.T) {
+	simulate(t, 2, nil, func(r *rig) {
+		n := r.n[1]
+		r.n[0].dev.send(udp(addr4(0), addr4(1), 40, 1)) // which finds its neighbour
+		r.settle()
+		full, burst, none := napi.Result{Work: 8}, napi.Result{Work: 3, Yield: true}, napi.Result{}
+		tcp := exteth.VNet{Flags: exteth.NeedsChecksum, GSO: exteth.GSOTCPv4, GSOSize: 1400, CsumStart: 20, CsumOffset: 16}
+		for _, c := range []struct {
+			what        string
+			poll, other func(int) napi.Result
+			size        int
+			v           exteth.VNet
+			n           int
+			want        []napi.Result
+		}{
+			{"small packets", n.pollVELO, n.pollRMA, 40, exteth.VNet{}, 17, []napi.Result{full, full, {Work: 1}, none}},
+			{"small bursts", n.pollVELO, n.pollRMA, 40, udpSuper, 15, []napi.Result{{Work: 8, Yield: true}, burst, burst, {Work: 1, Yield: true}, none}},
+			{"small packets again", n.pollVELO, n.pollRMA, 40, exteth.VNet{}, 9, []napi.Result{{Work: 3}, {Work: 6}, none}},
+			{"large packets", n.pollRMA, n.pollVELO, 30000, exteth.VNet{}, 17, []napi.Result{full, full, {Work: 1}, none}},
+			{"large bursts", n.pollRMA, n.pollVELO, 30000, udpSuper, 15, []napi.Result{{Work: 8, Yield: true}, burst, burst, {Work: 1, Yield: true}, none}},
+			{"super-packets of TCP", n.pollRMA, n.pollVELO, 30000, tcp, 9, []napi.Result{{Work: 3}, {Work: 6}, none}},
+			{"large packets again", n.pollRMA, n.pollVELO, 30000, exteth.VNet{}, 9, []napi.Result{full, {Work: 1}, none}},
+		} {
+			var got []napi.Result
+			n.ask(func() { // the loop waits meanwhile
+				for k := range c.n {
+					p := udp(addr4(0), addr4(1), c.size, k)
+					if c.v == tcp {
+						p[9], p[32] = 6, 5<<4
+					}
+					r.n[0].dev.sendAs(c.v, p)
+				}
+				time.Sleep(time.Millisecond)
+				if c.size == 30000 { // first come the adverts
+					for n.pollVELO(8).Work > 0 {
+					}
+					time.Sleep(time.Millisecond)
+				}
+				for len(got) < 10 {
+					c.other(8) // has nothing to do with it
+					p := c.poll(8)
+					p.Bytes = 0
+					if got = append(got, p); p.Work == 0 {
+						return
+					}
+				}
+			})
+			r.settle()
+			if !slices.Equal(got, c.want) {
+				t.Errorf("%d %s: polls of %+v, want %+v", c.n, c.what, got, c.want)
+			}
+		}
+		n.ask(func() {
+			for k := range 6 {
+				r.n[0].dev.sendAs(udpSuper, udp(addr4(0), addr4(1), 40, k))
+			}
+			time.Sleep(time.Millisecond)
+			for range 3 {
+				if got := n.pollVELO(2).Work; got != 2 {
+					t.Errorf("with a budget of 2 a poll took %d", got)
+				}
+			}
+		})
+	})
+}
+
 // Switched while packets flow, offloads hold for what is sent from then on.
 func TestSetOffloads(t *testing.T) {
 	simulate(t, 2, nil, func(r *rig) {
@@ -159,11 +228,7 @@ func TestSetOffloads(t *testing.T) {
 			if s := r.n[0].Snapshot(); s.Peers[0].Takes != caps.String() || r.n[1].Snapshot().Settings.Offloads != caps.String() {
 				t.Errorf("the other takes %s, want %v", s.Peers[0].Takes, caps)
 			}
-			r.n[0].dev.mu.Lock()
-			r.n[0].dev.out = append(r.n[0].dev.out, packet{udp(addr4(0), addr4(1), 30000, 1),
-				exteth.VNet{Flags: exteth.NeedsChecksum, GSO: exteth.GSOUDP, GSOSize: 1400, CsumStart: 20, CsumOffset: 6}})
-			r.n[0].dev.mu.Unlock()
-			r.n[0].dev.notify()
+			r.n[0].dev.sendAs(udpSuper, udp(addr4(0), addr4(1), 30000, 1))
 			r.settle()
 			if got := len(r.n[1].dev.take()); (got == 1) != (caps == exteth.CapAll) || got == 0 {
 				t.Errorf("a receiver with %v got %d packets", caps, got)

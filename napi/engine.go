@@ -92,6 +92,7 @@ type Engine struct {
 	resumed  time.Duration // end of the last pause
 	idled    bool          // the last Turn found nothing and asked for a yield
 	gave     bool          // the last Turn asked for a yield after a slice of work
+	asked    bool          // a poll since the last pause wants a yield
 	lent     time.Duration // what such yields took, less the work before them
 	turned   time.Duration // begin of the last Turn
 	crowded  time.Duration // until then there is no busy polling
@@ -212,7 +213,7 @@ func (e *Engine) Turn() Next {
 		e.lent = min(e.lent+now-e.turned, maxLent)
 	}
 	e.turned = now
-	if e.gave = e.mode == NAPI && e.worked && now-e.resumed >= e.sliceNow(); e.gave {
+	if e.gave = e.mode == NAPI && e.worked && (e.asked && e.lent <= 0 || now-e.resumed >= e.sliceNow()); e.gave {
 		e.lent = max(e.lent-(now-e.resumed), -maxLent)
 		return e.pause(Yield, 0)
 	}
@@ -384,6 +385,7 @@ func (e *Engine) round(yields bool) {
 func (e *Engine) poll(s *Source) (exhausted bool) {
 	r := s.poller.Poll(s.budget)
 	e.polled = true
+	e.asked = e.asked || r.Yield
 	s.stats.polls.Add(1)
 	if r.Work > 0 {
 		e.worked = true
@@ -437,7 +439,7 @@ func (e *Engine) setBlocked(s *Source, blocked bool) {
 
 // pause ends a Turn after which the loop gives up the CPU.
 func (e *Engine) pause(do Action, wait time.Duration) Next {
-	e.paused = true
+	e.paused, e.asked = true, false
 	e.looked++
 	if do == Yield {
 		e.stats.yields.Add(1)

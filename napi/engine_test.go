@@ -287,6 +287,37 @@ func TestLent(t *testing.T) {
 	}
 }
 
+// TestAsked: a poll may want a yield earlier, which comes unless such yields gave others
+// more than the loop had.
+func TestAsked(t *testing.T) {
+	r := newRig(t, Config{Slice: 100 * time.Microsecond, BusyPoll: DefaultBusyPoll})
+	velo, rma := r.add("velo", 4, ITR{}), r.add("rma", 2, ITR{}) // which asks for nothing
+	velo.log, rma.log = nil, nil
+	r.run("turn velo+4")
+	velo.polling = func(int) { velo.n = 4; r.clock.now += 10 * time.Microsecond }
+	for _, c := range []struct {
+		asks        bool
+		want, yield time.Duration // work, and the yield after it
+	}{
+		{false, 100 * time.Microsecond, 0},
+		{true, 10 * time.Microsecond, 0},
+		{true, 10 * time.Microsecond, 3 * time.Millisecond}, // lent: 2.88 ms
+		{true, fairSlice, 0},
+		{true, fairSlice, 0}, // none
+		{true, 10 * time.Microsecond, 0},
+		{false, 100 * time.Microsecond, 0}, // it was for once
+	} {
+		begin := r.clock.now
+		velo.yields = c.asks
+		for r.eng.Turn().Do != Yield {
+		}
+		if got := r.clock.now - begin; got != c.want {
+			t.Fatalf("%+v: %v of work", c, got)
+		}
+		r.clock.now += c.yield
+	}
+}
+
 // TestStatsAdd: each counter counts its event.
 func TestStatsAdd(t *testing.T) {
 	r := newRig(t, Config{})

@@ -23,13 +23,14 @@ type mailbox struct {
 	enabled bool
 	blocked bool           // Poll takes nothing and says so
 	drained bool           // Poll says that it has seen the end, whatever it took
+	yields  bool           // Poll wants a yield
 	log     *[]string      // of events, when set
 	polling func(work int) // called by Poll, when set
 }
 
 func (m *mailbox) Poll(budget int) Result {
 	r := Result{Work: min(m.n, budget), Blocked: m.blocked}
-	r.Drained = m.drained
+	r.Drained, r.Yield = m.drained, m.yields
 	if m.blocked {
 		r.Work = 0
 	}

@@ -31,6 +31,11 @@ type Result struct {
 	// until its Line raises an interrupt, for example because it is out of credit.
 	// It is ignored when Work is the whole budget.
 	Blocked bool
+
+	// Yield says that others should have the CPU now, also of a loop that had it for a
+	// short time only: what they were given fills their queue. They get it unless such
+	// yields gave them more of late than the loop has itself.
+	Yield bool
 }
 
 // A Line is the interrupt of one source.

@@ -185,7 +185,7 @@ func (m *model) state() string {
 		add(at.n)
 	}
 	window := time.Duration(e.window.Load())
-	add(bit(m.woken), bit(e.polled), bit(e.worked), bit(e.paused), bit(e.idled), bit(e.gave), e.armed, e.blocked)
+	add(bit(m.woken), bit(e.polled), bit(e.worked), bit(e.paused), bit(e.idled), bit(e.gave), bit(e.asked), e.armed, e.blocked)
 	add(int(min(now-e.lastWork, window)), int(min(now-e.resumed, e.slice)), int(e.lent), e.list.n)
 	for s := e.list.head; s != nil; s = s.next {
 		add(slices.Index(e.sources, s))
