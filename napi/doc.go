@@ -90,7 +90,9 @@
 // Giving way. After [Config.Slice] of work without a pause a Turn does nothing but ask for
 // a yield: the programs whose packets these are may need the same CPU. The loop keeps
 // account of what such yields give away, and makes them rare while that is more than
-// it has itself, so a program that never waits takes about half of the CPU and not all.
+// it has itself, so a program that never waits takes about half of the CPU and not all. A
+// poller may want it earlier, when what it handed over fills the queue of who takes it
+// ([Result]).
 //
 // Limits: a Turn polls each listed source once, so a listed source waits for at most
 // one budget of each other, and one that interrupts in the middle of a Turn for two
