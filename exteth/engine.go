@@ -34,7 +34,7 @@ const (
 	ReassemblyTime = 100 * time.Millisecond
 	// parkedNotifications bounds what is kept for transfers not entered yet.
 	parkedNotifications = 64
-	// batch is how many messages are polled at once: the default NAPI budget.
+	// batch is the most messages that are taken from the port at once.
 	batch = 64
 )
 

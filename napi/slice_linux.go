@@ -18,9 +18,9 @@ const shortest = 100 * time.Microsecond
 // the other CPU wakes such a program, the kernel may have it wait for the loop's
 // next yield, which comes within 2 µs; or interrupt the loop at once, if the program had
 // less of the CPU than the loop of late. Between virtual CPUs that takes 15 µs, and 6
-// more of the waker's; the program waits meanwhile, which entitles it to the next
-// interrupt. So round trips take 10 µs, or 20 for seconds, by chance. With the shortest
-// slice that is rarer (5 of 24 runs of 0.4 s, 18 without).
+// more of the waker's; the program waits meanwhile, which seems to entitle it to the next
+// interrupt. So half round trips take 10 µs, or 20 for seconds, by chance. With the
+// shortest slice that is rarer (5 of 24 runs of 0.4 s, 18 without).
 func ShortSlice() (undo func()) {
 	attr, err := unix.SchedGetAttr(0, 0)
 	if err != nil || attr.Policy != unix.SCHED_NORMAL || attr.Runtime <= uint64(shortest) {
