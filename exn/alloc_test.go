@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"exnet/exn/device"
 	"exnet/exteth"
 	"exnet/fabric"
@@ -161,5 +163,39 @@ func TestDeviceIsDrained(t *testing.T) {
 		if r := i[0].pollDevice(c.budget); r.Work != c.packets || r.Drained != c.drained {
 			t.Errorf("%d packets: %+v, want drained %v", c.packets, r, c.drained)
 		}
+	}
+}
+
+// Who goes to sleep has told before what it fetched, also after a poll that used all of
+// its budget.
+func TestSleepTells(t *testing.T) {
+	i, d := handDriven(t)
+	d[0].packet = udp(addr4(0), addr4(1), 30000, 0)
+	deliver(i, d, 10)
+	for range 20 {
+		turn(i[0])
+		turn(i[1])
+	}
+	d[0].left = 2
+	if r := i[0].pollDevice(2); r.Work != 2 {
+		t.Fatalf("%+v", r)
+	}
+	irq := i[0].fabric[0].irq
+	irq.Wait(0) // forget older rings
+	if !irq.Arm() {
+		t.Fatal("something to do before anything was fetched")
+	}
+	told := func() bool {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(irq.FD()), Events: unix.POLLIN}}, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n > 0
+	}
+	if r := i[1].pollVELO(2); r.Work != 2 || told() {
+		t.Fatalf("%+v, or told already", r)
+	}
+	if err := (*timedSleeper)(i[1]).Sleep(0); err != nil || !told() {
+		t.Errorf("not told: %v", err)
 	}
 }

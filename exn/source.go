@@ -190,6 +190,7 @@ type timedSleeper Interface
 func (t *timedSleeper) Sleep(d time.Duration) error {
 	i := (*Interface)(t)
 	wait, timed := i.next(i.clock())
+	i.eth.Tell()
 	// Buffers come back in time without waking anybody for each, unless one is missing.
 	lazy := i.fabric[0].armed && !i.eth.Awaiting()
 	i.fabric[0].armed = i.fabric[0].armed && !lazy

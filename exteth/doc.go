@@ -12,6 +12,7 @@
 //	e.PollVELO(now, 64)              // two receive sources, for two napi pollers
 //	e.PollRMA(now, 64)
 //	e.Advance(now)                   // queues and time-outs; e.Next says when
+//	e.Tell()                         // before sleeping
 //
 // One goroutine owns an Engine. It never blocks, reads no clock (now is the time
 // since any fixed moment), starts no goroutine and allocates nothing per frame.

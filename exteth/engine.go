@@ -36,6 +36,9 @@ const (
 	parkedNotifications = 64
 	// batch is the most messages that are taken from the port at once.
 	batch = 64
+	// tellEvery is after how many messages a sender is told of what was fetched while
+	// there are more: for a quarter of its buffers.
+	tellEvery = DefaultBuffers / 4
 )
 
 // Errors of Send. Each of them is counted. After ErrTooBig the buffer is still the
@@ -178,11 +181,13 @@ type Engine struct {
 	}
 	get fabric.RMADescriptor
 
-	// The peer whose interrupt is still to be raised for what was fetched in place
-	// from it. There is none but during PollVELO and Advance: one that waits for its
-	// buffers is mostly woken before the CPU is its waker's again, so told of each
-	// frame it would come for one buffer at a time.
-	untold *peer
+	// The peer whose interrupt is still to be raised for the frames that were fetched
+	// in place from it: one that waits for its buffers is mostly woken before the CPU is
+	// its waker's again, so told of each frame it would come for one buffer at a time.
+	// While PollVELO uses all of its budget it is told once in tellEvery messages;
+	// deferred is how many there were since.
+	untold   *peer
+	deferred int
 }
 
 // New opens the ports of the node and says hello to the others.
@@ -335,7 +340,9 @@ func (e *Engine) Advance(now time.Duration) {
 		e.busy = e.busy[:last]
 		p.busy = false
 	}
-	e.tellFetched()
+	if e.deferred == 0 {
+		e.Tell()
+	}
 }
 
 func (e *Engine) advancePeer(p *peer, now time.Duration) {

@@ -19,7 +19,9 @@ type assembly struct {
 	since  time.Duration
 }
 
-// PollVELO takes up to budget messages and returns how many, and their bytes.
+// PollVELO takes up to budget messages and returns how many, and their bytes. While it
+// uses all of its budget, a sender may not have been told yet of what was fetched from
+// it; see [Engine.Tell].
 func (e *Engine) PollVELO(now time.Duration, budget int) (work, bytes int) {
 	for work < budget {
 		most := min(batch, budget-work)
@@ -34,7 +36,9 @@ func (e *Engine) PollVELO(now time.Duration, budget int) (work, bytes int) {
 			break
 		}
 	}
-	e.tellFetched()
+	if e.deferred += work; work < budget || e.deferred >= tellEvery {
+		e.Tell()
+	}
 	return work, bytes
 }
 

@@ -59,7 +59,7 @@ func (e *Engine) getInPlace(p *peer, a advert) bool {
 		Remote:  a.source,
 	}
 	if e.untold != p {
-		e.tellFetched()
+		e.Tell()
 	}
 	e.untold = p
 	err := e.inPlace.GetInPlace(&e.get, u.f)
@@ -81,9 +81,10 @@ func (e *Engine) getInPlace(p *peer, a advert) bool {
 	return true
 }
 
-// tellFetched raises the interrupt of the peer whose frames were fetched in place.
-// PollVELO and Advance, which may fetch so, end with it.
-func (e *Engine) tellFetched() {
+// Tell raises the interrupt of the peer whose frames were fetched in place, and who was
+// not told yet. Call it before sleeping, unless the last PollVELO left budget.
+func (e *Engine) Tell() {
+	e.deferred = 0
 	if e.untold == nil {
 		return
 	}

@@ -2,6 +2,7 @@ package exteth
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 	"time"
 
@@ -557,6 +558,30 @@ func TestFetchedIsToldTogether(t *testing.T) {
 			t.Errorf("%d frames: told %d times, of up to %d frames; want once of all", frames, d.raises, d.untoldMost)
 		}
 	}
+	// While polls of few use all of their budget, it is told after a quarter of what it
+	// has. The last one tells of the rest, or who is about to sleep.
+	poll := func(frames int, ask func(), want ...int) {
+		t.Helper()
+		d := s.w.nodes[0]
+		for i := range frames {
+			s.mustSend(0, ethernet(node(1), 0, 1000, i), VNet{})
+		}
+		d.raises = 0
+		var got []int
+		for range want {
+			s.e[1].PollVELO(s.now, 3)
+			s.e[1].Advance(s.now)
+			ask()
+			got = append(got, d.raises)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%d frames in polls of 3: after each it was told %d times, want %d", frames, got, want)
+		}
+		s.run()
+	}
+	poll(40, func() {}, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 2, 2, 3)
+	poll(6, func() {}, 0, 0, 1)
+	poll(6, s.e[1].Tell, 1, 2, 2)
 	// Frames of two senders in turn: each is told.
 	for i := range 6 {
 		s.mustSend(i%2, ethernet(node(2), i%2, 1000, i), VNet{})
