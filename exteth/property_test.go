@@ -162,7 +162,7 @@ func FuzzMessage(f *testing.F) {
 			copy(m.Data[:], payload)
 			s.e[1].message(&m, s.now)
 		}
-		s.e[1].Tell() // as PollVELO ends
+		s.e[1].Tell() // as PollVELO with budget left
 		s.run()
 		s.now += 2 * DefaultTimeout
 		s.run()
