@@ -193,6 +193,7 @@ func (i *Interface) Run(ctx context.Context) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	defer napi.ShortSlice()()
+	defer napi.SharpTimers()()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 

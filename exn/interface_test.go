@@ -113,18 +113,27 @@ func TestLifecycle(t *testing.T) {
 	})
 }
 
-// The loop runs with the shortest time slice that the kernel gives (napi.ShortSlice).
+// The loop runs with the shortest time slice that the kernel gives (napi.ShortSlice), and
+// wakes when its timers are due (napi.SharpTimers).
 func TestSlice(t *testing.T) {
 	simulate(t, 1, nil, func(r *rig) {
 		var ours, loops *unix.SchedAttr
 		var err, err2 error
 		ours, err = unix.SchedGetAttr(0, 0)
-		r.n[0].ask(func() { loops, err2 = unix.SchedGetAttr(0, 0) })
-		if err := errors.Join(err, err2); err != nil {
+		var late int
+		var err3 error
+		r.n[0].ask(func() {
+			loops, err2 = unix.SchedGetAttr(0, 0)
+			late, err3 = unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
+		})
+		if err := errors.Join(err, err2, err3); err != nil {
 			t.Fatal(err)
 		}
 		if want := min(ours.Runtime, uint64(100*time.Microsecond)); loops.Runtime != want {
 			t.Errorf("the loop has slices of %d ns, want %d; others have %d", loops.Runtime, want, ours.Runtime)
+		}
+		if late != 1000 {
+			t.Errorf("the loop's timers may be %d ns late", late)
 		}
 	})
 }

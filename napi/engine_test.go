@@ -152,6 +152,52 @@ func TestEmptyIsNotPolledTwice(t *testing.T) {
 	}
 }
 
+// TestRest: while the sources move bulk, a yield that came back at once is followed
+// by rests, for eight windows.
+func TestRest(t *testing.T) {
+	const bulk = "turn velo+2 turn turn " // which ends in a yield
+	for _, c := range []struct {
+		window time.Duration
+		rests  uint64
+		scene
+	}{
+		{DefaultBusyPoll, 1, scene{"after a yield that came back at once", bulk + "+3µs turn", "poll velo 0/4, poll rma 0/2, rest"}},
+		{DefaultBusyPoll, 0, scene{"not after one that gave somebody the CPU", bulk + "+4µs turn", "poll velo 0/4, poll rma 0/2, yield"}},
+		{DefaultBusyPoll, 1, scene{"nor after work", bulk + "+1µs turn +40µs velo+1 turn turn", "poll velo 0/4, yield"}},
+		{DefaultBusyPoll, 2, scene{"again after a rest, however long it was", bulk + "+1µs turn +90µs turn", "poll velo 0/4, poll rma 0/2, rest"}},
+		{DefaultBusyPoll, 2, scene{"for eight windows", bulk + "+1µs turn +398µs turn", "poll velo 0/4, poll rma 0/2, rest"}},
+		{DefaultBusyPoll, 1, scene{"after which all are polled once more", bulk + "+1µs turn +399µs turn", "poll velo 0/4, poll rma 0/2, again"}},
+		{DefaultBusyPoll, 1, scene{"and armed", bulk + "+1µs turn +399µs turn turn", "arm velo, arm rma, sleep"}},
+		{DefaultBusyPoll, 1, scene{"a rest is no loss", bulk + "+1µs turn +5ms velo+1 turn turn", "poll velo 0/4, yield"}},
+		{DefaultBusyPoll, 0, scene{"a little less is no bulk", "turn velo+1 turn turn +1µs rma+2 turn turn turn +1µs turn", "poll velo 0/4, poll rma 0/2, yield"}},
+		{DefaultBusyPoll, 1, scene{"in a millisecond", "turn velo+1 turn turn +500µs turn turn +499µs velo+1 turn turn +1µs turn", "poll velo 0/4, poll rma 0/2, rest"}},
+		{DefaultBusyPoll, 0, scene{"not in more", "turn velo+1 turn turn +500µs turn turn +500µs velo+1 turn turn +1µs turn", "poll velo 0/4, poll rma 0/2, yield"}},
+		{DefaultBusyPoll, 1, scene{"what was long ago is forgotten", bulk + "+1µs turn +399µs turn turn +1s rma+1 turn turn +1µs turn", "poll velo 0/4, poll rma 0/2, yield"}},
+		{time.Millisecond, 1, scene{"up to a long window", bulk + "+1µs turn", "poll velo 0/4, poll rma 0/2, rest"}},
+		{time.Millisecond + 1, 0, scene{"with which there is none", bulk + "+1µs turn", "poll velo 0/4, poll rma 0/2, yield"}},
+		{0, 0, scene{"nor without one", bulk, "arm velo, sleep"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t, Config{BusyPoll: c.window})
+			r.add("velo", 4, ITR{}).size = bulkBytes / 2
+			r.add("rma", 2, ITR{}).size = 1
+			if got := r.run(c.script); got != c.want {
+				t.Errorf("%s:\n got %s\nwant %s", c.script, got, c.want)
+			}
+			if s := r.eng.Stats(); s.Losses != 0 || s.Rests != c.rests {
+				t.Errorf("%+v, want %d rests", s, c.rests)
+			}
+		})
+	}
+	r := newRig(t, Config{BusyPoll: DefaultBusyPoll})
+	for _, name := range []string{"velo", "rma"} {
+		r.add(name, 2, ITR{}).size = bulkBytes / 2
+	}
+	if got, want := r.run("turn velo+1 rma+1 turn turn +1µs turn"), "poll velo 0/2, poll rma 0/2, rest"; got != want {
+		t.Errorf("bulk of two sources together: %s, want %s", got, want)
+	}
+}
+
 func TestSetBusyPoll(t *testing.T) {
 	r := newRig(t, Config{})
 	r.add("velo", 4, ITR{})

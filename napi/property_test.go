@@ -24,6 +24,7 @@ import (
 //	NAP-1  before a sleep every source is armed, unless its gap holds it back; then
 //	       the sleep ends with the first gap
 //	NAP-1  no sleep without limit while work is waiting
+//	       no source is armed in a rest
 func TestProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t)
@@ -71,7 +72,7 @@ func newWorld(t *rapid.T) *world {
 	for i := range rapid.IntRange(1, 4).Draw(t, "sources") {
 		s := &watched{w: w, budget: rapid.IntRange(1, 5).Draw(t, "budget"), lastPoll: -1}
 		s.name = fmt.Sprint("source ", i)
-		s.size = 10
+		s.size = rapid.SampledFrom([]int{10, bulkBytes / 4}).Draw(t, "size")
 		s.drained = rapid.Bool().Draw(t, "drained")
 		itr := rapid.SampledFrom([]ITR{{}, {Policy: ITRStatic, Rate: LowRate}, {Policy: ITRStatic, Rate: BulkRate}}).Draw(t, "itr")
 		if s.src, err = eng.Add(Spec{Name: s.name, Poller: s, Line: s, Budget: s.budget, ITR: itr}); err != nil {
@@ -111,6 +112,13 @@ func (w *world) turn(t *rapid.T) Next {
 	if next.Do == Sleep && next.For > 0 {
 		w.checkSleep(t, next.For)
 	}
+	if next.Do == Rest {
+		for _, s := range w.sources {
+			if s.enabled || next.For != restTime || w.mode != NAPI {
+				t.Fatalf("rest %v in mode %v, %s armed: %v", next.For, w.mode, s.name, s.enabled)
+			}
+		}
+	}
 	if w.broken != "" {
 		t.Fatal(w.broken)
 	}
@@ -140,7 +148,7 @@ func (w *world) rest(t *rapid.T) {
 		switch next := w.turn(t); {
 		case next.Do == Sleep && next.For == Forever:
 			return
-		case next.Do == Sleep:
+		case next.Do == Sleep, next.Do == Rest:
 			w.clock.now += next.For
 		default:
 			w.clock.now += time.Microsecond

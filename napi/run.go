@@ -61,7 +61,7 @@ func (e *Engine) Run(ctx context.Context, sleeper Sleeper, yield func()) error {
 		switch next := e.Turn(); next.Do {
 		case Yield:
 			yield()
-		case Sleep:
+		case Sleep, Rest:
 			if err := sleeper.Sleep(next.For); err != nil {
 				return fmt.Errorf("napi: wait for interrupts: %w", err)
 			}

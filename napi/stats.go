@@ -52,11 +52,12 @@ type Stats struct {
 	Yields uint64 // Turns that asked for a yield
 	Looks  uint64 // Turns that asked for a look at the interrupts without sleeping
 	Sleeps uint64 // Turns that asked for a sleep
+	Rests  uint64 // Turns that asked for a rest
 	Losses uint64 // yields that took so long that busy polling ended for a while
 }
 
 type counters struct {
-	turns, yields, looks, sleeps, losses atomic.Uint64
+	turns, yields, looks, sleeps, rests, losses atomic.Uint64
 }
 
 // Stats returns the loop's counters.
@@ -66,6 +67,7 @@ func (e *Engine) Stats() Stats {
 		Yields: e.stats.yields.Load(),
 		Looks:  e.stats.looks.Load(),
 		Sleeps: e.stats.sleeps.Load(),
+		Rests:  e.stats.rests.Load(),
 		Losses: e.stats.losses.Load(),
 	}
 }

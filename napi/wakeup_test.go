@@ -19,7 +19,8 @@ func TestNoLostWakeup(t *testing.T) {
 	configs := []struct {
 		name string
 		Config
-		itr ITR
+		itr  ITR
+		size int // of a message
 	}{
 		{name: "NAPI"},
 		{name: "NAPI with a window", Config: Config{BusyPoll: 2 * tick}},
@@ -27,6 +28,7 @@ func TestNoLostWakeup(t *testing.T) {
 		{name: "NAPI with both", Config: Config{BusyPoll: 2 * tick}, itr: ITR{Policy: ITRStatic, Rate: BulkRate}},
 		{name: "NAPI with a slice", Config: Config{Slice: tick}},
 		{name: "NAPI with a slice and a window", Config: Config{Slice: tick, BusyPoll: 2 * tick}},
+		{name: "NAPI with rests", Config: Config{BusyPoll: 10 * tick}, size: bulkBytes},
 		{name: "interrupt", Config: Config{Mode: InterruptDriven}},
 		{name: "interrupt with a gap", Config: Config{Mode: InterruptDriven}, itr: ITR{Policy: ITRStatic, Rate: BulkRate}},
 	}
@@ -45,7 +47,7 @@ func TestNoLostWakeup(t *testing.T) {
 				explore := func(arm armOrder) (int, error) {
 					x := explorer{seen: map[string]bool{}}
 					for {
-						if err := runModel(&x, c.Config, c.itr, load.messages, load.budget, arm); err != nil {
+						if err := runModel(&x, c.Config, c.itr, c.size, load.messages, load.budget, arm); err != nil {
 							return len(x.seen), err
 						}
 						if !x.next() {
@@ -184,7 +186,8 @@ func (m *model) state() string {
 		key = append(key, at.what...)
 		add(at.n)
 	}
-	window := time.Duration(e.window.Load())
+	window := e.windowNow()
+	add(bit(e.rested), bit(e.bulk), int(e.flow), int(e.moved), int(min(now-e.halved, bulkTime)))
 	add(bit(m.woken), bit(e.polled), bit(e.worked), bit(e.paused), bit(e.idled), bit(e.gave), bit(e.asked), e.armed, e.blocked)
 	add(int(min(now-e.lastWork, window)), int(min(now-e.resumed, e.slice)), int(e.lent), e.list.n)
 	for s := e.list.head; s != nil; s = s.next {
@@ -251,6 +254,7 @@ type modelLine struct {
 	id      int
 	src     *Source
 	arm     armOrder
+	size    int // bytes of a message
 	n       int
 	enabled bool
 }
@@ -262,7 +266,7 @@ func (l *modelLine) Poll(budget int) Result {
 	if work > 0 {
 		l.m.clock.now += l.m.slice
 	}
-	return Result{Work: work}
+	return Result{Work: work, Bytes: work * l.size}
 }
 
 func (l *modelLine) Mask() {
@@ -290,7 +294,7 @@ func (l *modelLine) Arm() bool {
 	return true
 }
 
-func runModel(x *explorer, c Config, itr ITR, messages [][]int, budget int, arm armOrder) error {
+func runModel(x *explorer, c Config, itr ITR, size int, messages [][]int, budget int, arm armOrder) error {
 	m := &model{x: x, slice: c.Slice}
 	c.Clock = m.clock.read
 	eng, err := New(c)
@@ -299,7 +303,7 @@ func runModel(x *explorer, c Config, itr ITR, messages [][]int, budget int, arm 
 	}
 	m.eng = eng
 	for id, producers := range messages {
-		l := &modelLine{m: m, id: id, arm: arm}
+		l := &modelLine{m: m, id: id, arm: arm, size: size}
 		if l.src, err = eng.Add(Spec{Poller: l, Line: l, Budget: budget, ITR: itr}); err != nil {
 			return err
 		}
@@ -331,8 +335,8 @@ func runModel(x *explorer, c Config, itr ITR, messages [][]int, budget int, arm 
 				return nil
 			}
 			m.woken = false
-		case next.Do == Sleep:
-			m.point("sleep", int(next.For))
+		case next.Do == Sleep, next.Do == Rest:
+			m.point(next.Do.String(), int(next.For))
 			m.clock.now += next.For
 			m.woken = false
 		}

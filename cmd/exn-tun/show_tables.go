@@ -191,7 +191,7 @@ func printNAPI(w io.Writer, s *state) {
 	n, set := s.Interface.NAPI, s.Interface.Settings
 	fmt.Fprintf(w, "mode %s  busy-poll %v  itr %s  eager %d  multicast-eager %d  copy %s  buffers %d\n",
 		n.Mode, set.BusyPoll, itrName(set.ITR), set.Eager, set.MulticastEager, onOff(set.Copy), set.Buffers)
-	fmt.Fprintf(w, "turns %d  yields %d  losses %d  looks %d  sleeps %d\n", n.Loop.Turns, n.Loop.Yields, n.Loop.Losses, n.Loop.Looks, n.Loop.Sleeps)
+	fmt.Fprintf(w, "turns %d  yields %d  losses %d  looks %d  sleeps %d  rests %d\n", n.Loop.Turns, n.Loop.Yields, n.Loop.Losses, n.Loop.Looks, n.Loop.Sleeps, n.Loop.Rests)
 	table(w, func(row func(string, ...any)) {
 		row("SOURCE\tBUDGET\tPOLLS\tEXHAUSTED\tBLOCKED\tWORK\tBYTES\tINTERRUPTS\tSUPPRESSED\tRECHECKS\tTHROTTLED\tITR")
 		for _, src := range n.Sources {
