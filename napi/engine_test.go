@@ -173,6 +173,7 @@ func TestRest(t *testing.T) {
 		{DefaultBusyPoll, 1, scene{"in a millisecond", "turn velo+1 turn turn +500µs turn turn +499µs velo+1 turn turn +1µs turn", "poll velo 0/4, poll rma 0/2, rest"}},
 		{DefaultBusyPoll, 0, scene{"not in more", "turn velo+1 turn turn +500µs turn turn +500µs velo+1 turn turn +1µs turn", "poll velo 0/4, poll rma 0/2, yield"}},
 		{DefaultBusyPoll, 1, scene{"what was long ago is forgotten", bulk + "+1µs turn +399µs turn turn +1s rma+1 turn turn +1µs turn", "poll velo 0/4, poll rma 0/2, yield"}},
+		{DefaultBusyPoll, 0, scene{"in two milliseconds, however much it was", "turn velo+40 turn turn turn turn turn turn turn turn turn turn turn +400µs turn turn +2ms rma+1 turn turn +1µs turn", "poll velo 0/4, poll rma 0/2, yield"}},
 		{time.Millisecond, 1, scene{"up to a long window", bulk + "+1µs turn", "poll velo 0/4, poll rma 0/2, rest"}},
 		{time.Millisecond + 1, 0, scene{"with which there is none", bulk + "+1µs turn", "poll velo 0/4, poll rma 0/2, yield"}},
 		{0, 0, scene{"nor without one", bulk, "arm velo, sleep"}},

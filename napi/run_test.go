@@ -19,6 +19,7 @@ type postbox struct {
 	n     atomic.Int64
 	armed atomic.Bool
 	taken int // by the loop
+	size  int // of each letter
 }
 
 func (p *postbox) post(n int) {
@@ -32,7 +33,7 @@ func (p *postbox) Poll(budget int) Result {
 	work := min(int(p.n.Load()), budget)
 	p.n.Add(int64(-work))
 	p.taken += work
-	return Result{Work: work, Bytes: 100 * work}
+	return Result{Work: work, Bytes: p.size * work}
 }
 
 func (p *postbox) Mask() { p.armed.Store(false) }
@@ -56,7 +57,7 @@ func office(t *testing.T, c Config, itr ITR, n int) (*Engine, *Doorbell, []*post
 	bell := NewDoorbell()
 	var boxes []*postbox
 	for range n {
-		p := &postbox{bell: bell}
+		p := &postbox{bell: bell, size: 100}
 		if p.src, err = e.Add(Spec{Name: "box", Poller: p, Line: p, ITR: itr}); err != nil {
 			t.Fatal(err)
 		}
@@ -68,10 +69,12 @@ func office(t *testing.T, c Config, itr ITR, n int) (*Engine, *Doorbell, []*post
 var runConfigs = []struct {
 	name string
 	Config
-	itr ITR
+	itr   ITR
+	rests bool // the letters are bulk
 }{
 	{name: "NAPI"},
 	{name: "NAPI busy polling", Config: Config{BusyPoll: DefaultBusyPoll}},
+	{name: "NAPI in bulk", Config: Config{BusyPoll: DefaultBusyPoll}, rests: true},
 	{name: "NAPI dynamic ITR", itr: ITR{Policy: ITRDynamic}},
 	{name: "interrupt", Config: Config{Mode: InterruptDriven}},
 	{name: "interrupt static ITR", Config: Config{Mode: InterruptDriven}, itr: ITR{Policy: ITRStatic, Rate: LowRate}},
@@ -84,6 +87,9 @@ func TestRunVirtualTime(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				e, bell, boxes := office(t, c.Config, c.itr, 2)
+				if c.rests {
+					boxes[0].size = 1 << 20
+				}
 				ctx, cancel := context.WithCancel(t.Context())
 				done := make(chan error)
 				go func() { done <- e.Run(ctx, bell, func() { time.Sleep(time.Microsecond) }) }()
@@ -110,6 +116,9 @@ func TestRunVirtualTime(t *testing.T) {
 				cancel()
 				if err := <-done; !errors.Is(err, context.Canceled) {
 					t.Errorf("Run: %v, want context.Canceled", err)
+				}
+				if s := e.Stats(); (s.Rests > 0) != c.rests {
+					t.Errorf("%d rests, in bulk: %v", s.Rests, c.rests)
 				}
 				for i, p := range boxes {
 					if p.taken != 15_150 || p.src.Stats().Work != 15_150 {
