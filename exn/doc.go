@@ -43,7 +43,8 @@
 // peer in use, the device is not read: packets wait in the kernel's queue, which
 // tells their senders. One peer among others that is slow has its packets dropped
 // instead. After the last work the loop polls on for the busy-poll window, yielding
-// the CPU each time, or resting in bulk (see package napi); then it arms the interrupts, looks again, and sleeps in ppoll.
+// the CPU each time, or resting in bulk (see package napi); then it arms the
+// interrupts, looks again, and sleeps in ppoll.
 //
 // Resolution. On a TUN the kernel resolves nothing: it sends IP packets. netstack
 // does: it holds the addresses for ARP, neighbour discovery and duplicate address

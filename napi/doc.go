@@ -74,12 +74,12 @@
 // than we do.
 //
 // Rests. While the sources move bulk, some 8 Gbit/s, a yield that came back at once is
-// followed by a rest of 40 µs, in which no source is armed, and by more of them until eight windows
-// have passed without work. Looking on would take CPU time for nothing: data wait in buffers
-// on both sides meanwhile. Sleeping until an interrupt would take more, as it costs the
+// followed by a rest of 40 µs, in which no source is armed, and by more of them until
+// eight windows have passed without work. Looking on would take CPU time for nothing: data
+// wait in buffers on both sides meanwhile. Sleeping until an interrupt would take more, as it costs the
 // other party, too, and moves the loop to another CPU than the program that shares its
-// data. Whoever sends something small meanwhile waits for 40 µs at most, as for an
-// interrupt that is throttled. With a window of more than a millisecond there are none.
+// data. Whoever sends something small meanwhile waits for some 40 µs at most, as for an
+// interrupt that is throttled; what bulk has queued before it takes longer. With a window of more than a millisecond there are none.
 //
 // In a crowd, that is for some time after a yield that took very long (for longer each
 // time that it soon happens again), nobody yields:

@@ -48,8 +48,8 @@ const (
 
 	// While the sources move bulk, a yield that came back at once, since nobody else wants
 	// the CPU, is followed by a rest: who waits for data has them in buffers, and as much
-	// is under way, so that nobody misses the loop for restTime. Looking on instead took a
-	// sixth of the CPU time of one TCP stream. The interrupts stay masked for restWindows
+	// is under way, so that nobody misses the loop for restTime. Looking on instead took up
+	// to a sixth of the daemons' CPU time for one TCP stream. The interrupts stay masked for restWindows
 	// of the busy-poll window then, since who is woken by another CPU is often moved there,
 	// away from the program that it shares its data with.
 	restTime    = 40 * time.Microsecond
@@ -117,9 +117,8 @@ type Engine struct {
 	crowded  time.Duration // until then there is no busy polling
 	hold     time.Duration // how long that was
 	moved    int64         // bytes since the last Turn
-	flow     int64         // bytes of late
+	flow     int64         // bytes of late, as of the last work
 	halved   time.Duration // when that was last halved
-	bulk     bool          // it was much when there was work last
 }
 
 // distantPast is before any time a Clock returns; no sum or difference with such a
@@ -310,11 +309,12 @@ func (e *Engine) weigh(now time.Duration) {
 	}
 	e.flow = min(e.flow+e.moved, 2*bulkBytes)
 	e.moved = 0
-	e.bulk = e.flow >= bulkBytes
 }
 
 // rests tells whether the loop rests when there is nothing to do just now.
-func (e *Engine) rests() bool { return e.bulk && time.Duration(e.window.Load()) <= longWindow }
+func (e *Engine) rests() bool {
+	return e.flow >= bulkBytes && time.Duration(e.window.Load()) <= longWindow
+}
 
 // windowNow is the busy-poll window, with the rests in it.
 func (e *Engine) windowNow() time.Duration {

@@ -2,6 +2,7 @@ package napi
 
 import (
 	"errors"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -190,12 +191,14 @@ func TestRest(t *testing.T) {
 			}
 		})
 	}
-	r := newRig(t, Config{BusyPoll: DefaultBusyPoll})
-	for _, name := range []string{"velo", "rma"} {
-		r.add(name, 2, ITR{}).size = bulkBytes / 2
-	}
-	if got, want := r.run("turn velo+1 rma+1 turn turn +1µs turn"), "poll velo 0/2, poll rma 0/2, rest"; got != want {
-		t.Errorf("bulk of two sources together: %s, want %s", got, want)
+	for _, size := range []int{bulkBytes / 2, math.MaxInt} {
+		r := newRig(t, Config{BusyPoll: DefaultBusyPoll})
+		for _, name := range []string{"velo", "rma"} {
+			r.add(name, 2, ITR{}).size = size
+		}
+		if got, want := r.run("turn velo+1 rma+1 turn turn +1µs turn"), "poll velo 0/2, poll rma 0/2, rest"; got != want {
+			t.Errorf("%d bytes of two sources each: %s, want %s", size, got, want)
+		}
 	}
 }
 

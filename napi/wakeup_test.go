@@ -187,7 +187,7 @@ func (m *model) state() string {
 		add(at.n)
 	}
 	window := e.windowNow()
-	add(bit(e.rested), bit(e.bulk), int(e.flow), int(e.moved), int(min(now-e.halved, bulkTime)))
+	add(bit(e.rested), int(e.flow), int(e.moved), int(min(now-e.halved, bulkTime)))
 	add(bit(m.woken), bit(e.polled), bit(e.worked), bit(e.paused), bit(e.idled), bit(e.gave), bit(e.asked), e.armed, e.blocked)
 	add(int(min(now-e.lastWork, window)), int(min(now-e.resumed, e.slice)), int(e.lent), e.list.n)
 	for s := e.list.head; s != nil; s = s.next {
