@@ -52,6 +52,7 @@ type Config struct {
 	MulticastEager int  // the same to groups; 0: exteth.DefaultMulticastEager
 	Copy           bool // GET into a buffer also where the peer's memory is mapped
 	Buffers        int  // 0: exteth.DefaultBuffers
+	Stay           bool // do not follow the programs from CPU to CPU; see the package comment
 	AllMulticast   bool // take all multicast, whatever was joined
 
 	// Held, if it is there, is told the addresses that are ours, whenever they change.

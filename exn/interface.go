@@ -52,10 +52,12 @@ type Interface struct {
 	opened     bool
 	held       []netip.Addr // as Config.Held was told
 	doubted    time.Duration
-	readAt     int     // where in a buffer a packet is read to
-	blocked    bool    // the device is not read, for EXT-Eth has no room
-	bursts     int     // super-packets of UDP that arrived
-	bursting   [2]bool // of RMA, VELO: the last poll with work had some
+	readAt     int       // where in a buffer a packet is read to
+	blocked    bool      // the device is not read, for EXT-Eth has no room
+	bursts     int       // bytes of super-packets of UDP that arrived
+	bursting   [2]bool   // of RMA, VELO: the last poll with work had some
+	follower   *follower // nil: the loop follows nobody, as followsNot says
+	followsNot string
 	letters    letters
 	scratch    []byte       // for frames of our own
 	frame      []byte       // for private copies of received ones
@@ -220,6 +222,7 @@ func (i *Interface) Run(ctx context.Context) error {
 		i.setCarrier(false)
 	}
 	i.claimAll(i.clock())
+	defer i.followPrograms()()
 	unfollow, err := i.watchAddresses()
 	if err == nil {
 		err = i.engine.Run(ctx, (*timedSleeper)(i), napi.OSYield)

@@ -45,7 +45,7 @@ func (i *Interface) receive(f *exteth.Frame) error {
 // write gives a packet to the kernel.
 func (i *Interface) write(packet []byte, v exteth.VNet) error {
 	if v.GSO == exteth.GSOUDP {
-		i.bursts++
+		i.bursts += len(packet)
 	}
 	err := i.dev.Write(packet, v)
 	switch err {

@@ -78,6 +78,7 @@ type Group struct {
 type NAPIState struct {
 	Mode    string        `json:"mode"`
 	Loop    napi.Stats    `json:"loop"`
+	Follow  FollowState   `json:"follow"`
 	Sources []SourceState `json:"sources"`
 }
 
@@ -156,6 +157,7 @@ func peerState(n fabric.NodeID, p exteth.Peer, prefix arp.Prefix) PeerState {
 
 // loopState adds what belongs to the loop.
 func (i *Interface) loopState(s *Snapshot) {
+	s.NAPI.Follow = i.followState()
 	for _, a := range i.addresses {
 		s.Addresses = append(s.Addresses, AddressState{a.prefix, a.current().String()})
 	}

@@ -28,6 +28,7 @@ func (i *Interface) take(k int, poll func(time.Duration, int) (int, int), now ti
 	before := i.bursts
 	r.Work, r.Bytes = poll(now, budget)
 	r.Yield = i.bursts != before
+	r.Bytes = max(r.Bytes, i.bursts-before) // also of frames whose message is all that came
 	if r.Work > 0 {
 		i.bursting[k] = r.Yield
 	}
@@ -85,6 +86,7 @@ func (i *Interface) pollDevice(budget int) (r napi.Result) {
 		}
 		r.Work++
 		r.Bytes += n
+		i.follower.read(n)
 		i.transmit(b, n, v)
 	}
 	return r
@@ -146,6 +148,7 @@ func (i *Interface) advance(now time.Duration) {
 	i.advanceClaims(now)
 	i.membership.Advance(now)
 	i.joinGroups()
+	i.follower.advance(now)
 	if i.resolver == nil {
 		return
 	}
@@ -175,6 +178,9 @@ func (i *Interface) next(now time.Duration) (wait time.Duration, ok bool) {
 		if t, ok := i.pending.Next(); ok {
 			at = min(at, t)
 		}
+	}
+	if t, ok := i.follower.next(); ok {
+		at = min(at, t)
 	}
 	if at == napi.Forever {
 		return napi.Forever, false

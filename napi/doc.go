@@ -81,6 +81,10 @@
 // data. Whoever sends something small meanwhile waits for some 40 µs at most, as for an
 // interrupt that is throttled; what bulk has queued before it takes longer. With a window of more than a millisecond there are none.
 //
+// Nor are there any while some of the bulk comes in bursts, after which a poller wants a
+// yield ([Result]): then the loop looks on, for 5 ms. Its sender does not wait for anybody,
+// and a CPU that has nothing to do would be given to it, away from its own loop.
+//
 // In a crowd, that is for some time after a yield that took very long (for longer each
 // time that it soon happens again), nobody yields:
 // all are polled once more after work, and the loop sleeps as soon as a Turn finds

@@ -202,6 +202,42 @@ func TestRest(t *testing.T) {
 	}
 }
 
+// TestBursts: while bulk comes in bursts that are yielded after, the loop does not rest,
+// and looks on for 5 ms.
+func TestBursts(t *testing.T) {
+	const (
+		burst    = "turn velo+2 turn turn turn " // the yield after it, and one in which nobody came
+		polled   = "poll velo 0/4, poll rma 0/2, "
+		further  = "+900µs turn +900µs turn +900µs turn +900µs turn +900µs turn " // 4.5 ms
+		noBursts = "rma+1 turn turn +1µs turn"
+	)
+	for _, c := range []struct {
+		window time.Duration
+		size   int
+		scene
+	}{
+		{DefaultBusyPoll, bulkBytes, scene{"no rest", burst + "+1µs turn", polled + "yield"}},
+		{DefaultBusyPoll, bulkBytes, scene{"for 5 ms", burst + further + "+499µs turn", polled + "yield"}},
+		{DefaultBusyPoll, bulkBytes, scene{"after which all are polled once more", burst + further + "+500µs turn", polled + "again"}},
+		{DefaultBusyPoll, bulkBytes, scene{"and armed", burst + further + "+500µs turn turn", "arm velo, arm rma, sleep"}},
+		{DefaultBusyPoll, bulkBytes, scene{"bulk meanwhile", burst + further + "+498µs " + noBursts, polled + "yield"}},
+		{DefaultBusyPoll, bulkBytes, scene{"bulk after it", burst + further + "+500µs turn turn " + noBursts, polled + "rest"}},
+		{DefaultBusyPoll, 1, scene{"bursts that are no bulk", burst + "+49µs turn +1µs turn", polled + "again"}},
+		{time.Millisecond, bulkBytes, scene{"up to a long window", burst + "+900µs turn +900µs turn", polled + "yield"}},
+		{time.Millisecond + 1, bulkBytes, scene{"which is its own", burst + "+900µs turn +101µs turn", polled + "again"}},
+		{0, bulkBytes, scene{"nor without one", "turn velo+2 turn turn turn", "arm velo, sleep"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t, Config{BusyPoll: c.window})
+			velo, rma := r.add("velo", 4, ITR{}), r.add("rma", 2, ITR{})
+			velo.size, velo.yields, rma.size = c.size, true, c.size
+			if got := r.run(c.script); got != c.want {
+				t.Errorf("%s:\n got %s\nwant %s", c.script, got, c.want)
+			}
+		})
+	}
+}
+
 func TestSetBusyPoll(t *testing.T) {
 	r := newRig(t, Config{})
 	r.add("velo", 4, ITR{})

@@ -30,10 +30,11 @@ type mailbox struct {
 
 func (m *mailbox) Poll(budget int) Result {
 	r := Result{Work: min(m.n, budget), Blocked: m.blocked}
-	r.Drained, r.Yield = m.drained, m.yields
+	r.Drained = m.drained
 	if m.blocked {
 		r.Work = 0
 	}
+	r.Yield = m.yields && r.Work > 0
 	r.Bytes = r.Work * m.size
 	m.n -= r.Work
 	if m.log != nil {

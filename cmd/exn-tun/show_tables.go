@@ -192,6 +192,7 @@ func printNAPI(w io.Writer, s *state) {
 	fmt.Fprintf(w, "mode %s  busy-poll %v  itr %s  eager %d  multicast-eager %d  copy %s  buffers %d\n",
 		n.Mode, set.BusyPoll, itrName(set.ITR), set.Eager, set.MulticastEager, onOff(set.Copy), set.Buffers)
 	fmt.Fprintf(w, "turns %d  yields %d  losses %d  looks %d  sleeps %d  rests %d\n", n.Loop.Turns, n.Loop.Yields, n.Loop.Losses, n.Loop.Looks, n.Loop.Sleeps, n.Loop.Rests)
+	fmt.Fprintln(w, following(n.Follow))
 	table(w, func(row func(string, ...any)) {
 		row("SOURCE\tBUDGET\tPOLLS\tEXHAUSTED\tBLOCKED\tWORK\tBYTES\tINTERRUPTS\tSUPPRESSED\tRECHECKS\tTHROTTLED\tITR")
 		for _, src := range n.Sources {
@@ -204,6 +205,17 @@ func printNAPI(w io.Writer, s *state) {
 				st.Work, st.Bytes, st.Interrupts, st.Suppressed, st.Rechecks, st.Throttled, itr)
 		}
 	})
+}
+
+// following tells where the loop is kept.
+func following(f exn.FollowState) string {
+	switch {
+	case f.Off != "":
+		return "follows no program: " + f.Off
+	case f.CPU < 0:
+		return fmt.Sprintf("follows no program just now  moves %d", f.Moves)
+	}
+	return fmt.Sprintf("follows programs on CPU %d  moves %d", f.CPU, f.Moves)
 }
 
 // itrName is how up's flag names a policy.

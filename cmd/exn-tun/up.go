@@ -35,6 +35,7 @@ type upCommand struct {
 	MulticastEager int           `help:"The same to a group." default:"${multicastEager}"`
 	Copy           bool          `help:"Fetch by a copying GET, also where the peer's memory is mapped."`
 	Buffers        int           `help:"How many frames may wait to be fetched." default:"${buffers}"`
+	Follow         bool          `help:"Keep the polling thread on the CPU of the programs whose bulk it takes, where CPUs are scarce." default:"true" negatable:""`
 	AllMulticast   bool          `help:"Receive all multicast, whatever was joined (as ip link set allmulticast on)."`
 	MACPrefix      macPrefixFlag `name:"mac-prefix" help:"The first four octets of MAC addresses, the same on all nodes." default:"${macPrefix}" placeholder:"OCTETS"`
 
@@ -103,7 +104,7 @@ func (c *upCommand) addresses() (all []netip.Prefix) {
 func (c *upCommand) exn(node fabric.Node, log *slog.Logger) exn.Config {
 	e := exn.Config{Node: node, Addresses: c.addresses(), Prefix: c.MACPrefix.Prefix, BusyPoll: c.BusyPoll,
 		VELOBudget: c.VELOBudget, RMABudget: c.RMABudget, DeviceBudget: c.DeviceBudget, ITR: c.ITR.ITR,
-		Eager: c.Eager, MulticastEager: c.MulticastEager, Copy: c.Copy, Buffers: c.Buffers, AllMulticast: c.AllMulticast, Log: log}
+		Eager: c.Eager, MulticastEager: c.MulticastEager, Copy: c.Copy, Buffers: c.Buffers, Stay: !c.Follow, AllMulticast: c.AllMulticast, Log: log}
 	if c.Mode == "irq" {
 		e.Mode = napi.InterruptDriven
 	}

@@ -1,0 +1,251 @@
+package exn
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"runtime"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"exnet/exn/device"
+)
+
+// A follower moves the loop to the CPU that the device's packets come from, while they
+// come in bulk and there are too few CPUs for all who want one.
+//
+// Sender, its daemon, the other daemon and the receiver share two CPUs, say. The scheduler
+// puts them together by chance, and best are each daemon and its program: the packet that
+// one has just written is in the cache of the other, and the two cannot but take turns
+// anyway (measured, one TCP stream on two CPUs: 42 to 55 Gbit/s so, 30 to 47 in any other
+// way). The scheduler does not know that. Where a CPU has nothing to do, the daemon is better
+// off there.
+//
+// It looks once in lookTime; if it saw the same in sureLooks of them it pins the loop's
+// thread, for holdTime from the last time that it saw it.
+type follower struct {
+	origins origins    // of the device's packets
+	running func() int // how many threads of the machine want a CPU
+	cpus    int        // how many there are for us
+	thread  thread
+
+	counts []uint64 // as of the last look
+	bytes  int      // that the device was read for since then
+	looked time.Duration
+	wanted int // the CPU that was seen then, or noCPU
+	sure   int // how often it was seen in a row
+	pinned int // or noCPU
+	until  time.Duration
+	moves  uint64
+}
+
+type (
+	origins interface {
+		CPUs() int
+		Count(cpu int) uint64
+	}
+	thread interface {
+		pin(cpu int) bool // keeps it there until release, if it may run there
+		release()
+	}
+)
+
+const (
+	lookTime  = time.Millisecond
+	sureLooks = 3
+	holdTime  = 5 * time.Millisecond
+
+	// Bulk is 8 Gbit/s, as for napi's rests: a byte in a nanosecond.
+	bulkRate = 1
+
+	noCPU = -1
+)
+
+func newFollower(o origins, running func() int, t thread) *follower {
+	return &follower{origins: o, running: running, cpus: runtime.NumCPU(), thread: t,
+		counts: make([]uint64, o.CPUs()), wanted: noCPU, pinned: noCPU}
+}
+
+// read takes note of what the device was read for.
+func (f *follower) read(n int) {
+	if f != nil {
+		f.bytes += n
+	}
+}
+
+// advance does what is due.
+func (f *follower) advance(now time.Duration) {
+	if f == nil {
+		return
+	}
+	if passed := now - f.looked; passed >= lookTime {
+		f.look(now, passed)
+	}
+	if now >= f.until {
+		f.end()
+	}
+}
+
+// next returns when advance is due.
+func (f *follower) next() (at time.Duration, ok bool) {
+	if f == nil || f.pinned == noCPU {
+		return 0, false
+	}
+	return f.until, true
+}
+
+func (f *follower) end() {
+	if f.pinned != noCPU {
+		f.thread.release()
+		f.pinned = noCPU
+	}
+}
+
+func (f *follower) look(now, passed time.Duration) {
+	cpu := f.origin()
+	if int64(f.bytes) < int64(passed)*bulkRate || cpu != noCPU && f.running() < f.cpus {
+		cpu = noCPU
+	}
+	f.bytes, f.looked = 0, now
+	if cpu != f.wanted {
+		f.wanted, f.sure = cpu, 0
+	}
+	if f.sure = min(f.sure+1, sureLooks); cpu == noCPU || f.sure < sureLooks {
+		return
+	}
+	if f.pinned != cpu {
+		if !f.thread.pin(cpu) {
+			return
+		}
+		f.pinned = cpu
+		f.moves++
+	}
+	f.until = now + holdTime
+}
+
+// origin returns the CPU that at least seven of eight packets since the last look came from.
+func (f *follower) origin() int {
+	var all, most uint64
+	cpu := noCPU
+	for c, before := range f.counts {
+		count := f.origins.Count(c)
+		f.counts[c] = count
+		if n := count - before; n > 0 {
+			all += n
+			if n > most {
+				most, cpu = n, c
+			}
+		}
+	}
+	if most*8 < all*7 {
+		return noCPU
+	}
+	return cpu
+}
+
+// A FollowState tells how the loop follows the programs whose packets it takes.
+type FollowState struct {
+	CPU   int    `json:"cpu"`           // that it is kept on; -1: where the scheduler puts it
+	Moves uint64 `json:"moves"`         // how often it was moved
+	Off   string `json:"off,omitempty"` // why it follows nobody
+}
+
+func (i *Interface) followState() FollowState {
+	if i.follower == nil {
+		return FollowState{CPU: noCPU, Off: i.followsNot}
+	}
+	return FollowState{CPU: i.follower.pinned, Moves: i.follower.moves}
+}
+
+// followPrograms has the loop, whose thread it is called on, follow the programs until end
+// is called. Where that cannot be, the state says why.
+func (i *Interface) followPrograms() (end func()) {
+	origins, err := i.openOrigins()
+	if err != nil {
+		i.followsNot = err.Error()
+		return func() {}
+	}
+	runs, err := os.Open("/proc/loadavg")
+	if err != nil {
+		_ = origins.Close()
+		i.followsNot = err.Error()
+		return func() {}
+	}
+	i.follower = newFollower(origins, (&load{file: runs}).running, new(affinity))
+	return func() {
+		i.follower.end()
+		i.follower, i.followsNot = nil, "the interface is closed"
+		_ = origins.Close()
+		_ = runs.Close()
+	}
+}
+
+func (i *Interface) openOrigins() (*device.Origins, error) {
+	d, ok := i.dev.(interface {
+		Origins() (*device.Origins, error)
+	})
+	switch {
+	case i.cfg.Stay:
+		return nil, errors.New("it is switched off")
+	case !ok:
+		return nil, errors.New("the device does not know where its packets come from")
+	}
+	return d.Origins()
+}
+
+// A load reads /proc/loadavg.
+type load struct {
+	file *os.File
+	text [64]byte
+}
+
+// running returns how many threads of the machine run or want to; 0 if it cannot be told.
+func (l *load) running() int {
+	n, _ := unix.Pread(int(l.file.Fd()), l.text[:], 0)
+	return parseRunning(l.text[:max(n, 0)])
+}
+
+// parseRunning takes it out of, for example, "0.20 0.18 0.12 3/80 11206".
+func parseRunning(text []byte) int {
+	before, _, _ := bytes.Cut(text, []byte("/"))
+	n, err := strconv.Atoi(string(before[bytes.LastIndexByte(before, ' ')+1:]))
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// An affinity is where the calling thread may run.
+type affinity struct {
+	former, pinned unix.CPUSet
+}
+
+func (a *affinity) pin(cpu int) bool {
+	now, err := a.get()
+	if err != nil {
+		return false
+	}
+	if a.pinned.Count() == 0 || now != a.pinned {
+		a.former = now // or somebody else has chosen meanwhile
+	}
+	if !a.former.IsSet(cpu) {
+		return false
+	}
+	a.pinned.Zero()
+	a.pinned.Set(cpu)
+	return unix.SchedSetaffinity(0, &a.pinned) == nil
+}
+
+func (a *affinity) release() {
+	if now, err := a.get(); err == nil && now == a.pinned {
+		_ = unix.SchedSetaffinity(0, &a.former)
+	}
+	a.pinned.Zero()
+}
+
+func (a *affinity) get() (s unix.CPUSet, err error) {
+	err = unix.SchedGetaffinity(0, &s)
+	return s, err
+}
