@@ -124,6 +124,12 @@ func TestFollow(t *testing.T) {
 		{"which is over", func(c *crossing) { c.bulk(6, 20); c.pass(holdTime, 0) }, noCPU},
 		{"and begins anew", func(c *crossing) { c.bulk(3, 20); c.pass(holdTime, 0); c.bulk(3, 20) }, 0},
 		{"in which it has to be sure again", func(c *crossing) { c.bulk(3, 20); c.pass(holdTime, 0); c.bulk(2, 20) }, noCPU},
+		{"a trickle after it", func(c *crossing) {
+			c.bulk(3, 20)
+			for range 5 {
+				c.pass(ms, 1000, 1)
+			}
+		}, noCPU},
 		{"the end", func(c *crossing) { c.bulk(3, 20); c.end() }, noCPU},
 	} {
 		c := newCrossing()
@@ -216,6 +222,28 @@ func TestAffinity(t *testing.T) {
 	pin(cpus[0], false)
 	a.release()
 	check("moved by somebody else", cpus[1])
+	pin(cpus[1], true)
+	a.release()
+	check("kept where somebody else wants it", cpus[1])
+}
+
+// The follower learns what the device was read for, and the loop wakes when it is due.
+func TestFollowerIsAsked(t *testing.T) {
+	i, d := handDriven(t)
+	c := newCrossing()
+	i[0].follower = c.follower
+	d[0].packet, d[0].left = make([]byte, 1000), 3 // which go nowhere
+	if i[0].pollDevice(64); c.bytes != 3000 {
+		t.Errorf("%d bytes were read, want 3000", c.bytes)
+	}
+	now := i[0].clock() + time.Minute
+	if i[0].advance(now); c.looked != now {
+		t.Errorf("it looked at %v, want %v", c.looked, now)
+	}
+	c.pinned, c.until = 0, now+time.Microsecond
+	if wait, ok := i[0].next(now); !ok || wait > time.Microsecond {
+		t.Errorf("due in %v, %v", wait, ok)
+	}
 }
 
 // The state says whom the loop follows, or why nobody.

@@ -192,6 +192,9 @@ func TestBursts(t *testing.T) {
 				for len(got) < 10 {
 					c.other(8) // has nothing to do with it
 					p := c.poll(8)
+					if c.v == udpSuper && p.Bytes < p.Work*c.size { // also of those whose message is all that came
+						t.Errorf("%d %s: %d bytes of %d packets", c.n, c.what, p.Bytes, p.Work)
+					}
 					p.Bytes = 0
 					if got = append(got, p); p.Work == 0 {
 						return

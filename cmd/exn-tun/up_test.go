@@ -36,7 +36,7 @@ func TestUp(t *testing.T) {
 		return string(b[:n])
 	}
 	p, ready := up(t, ns, dir, "--node", "7", "--name", "exn7", "--addr", "10.2.0.7/24", "--addr", "fd00::7/64", "--mtu", "9000",
-		"--offload", "csum,tso", "--mode", "irq", "--itr", "dynamic", "--eager", "240", "--via", "10.3.0.0/16=10.2.0.1", "--verbose")
+		"--offload", "csum,tso", "--mode", "irq", "--itr", "dynamic", "--eager", "240", "--via", "10.3.0.0/16=10.2.0.1", "--no-follow", "--verbose")
 	for _, want := range []string{"exn7 is up: node 7 of " + dir, "2e:87:04:07:00:07", "MTU 9000", "10.2.0.7/24, fd00::7/64, fe80::2c87:4ff:fe07:7/64"} {
 		if !strings.Contains(ready, want) {
 			t.Errorf("%q does not say %q", ready, want)
@@ -60,7 +60,7 @@ func TestUp(t *testing.T) {
 		t.Errorf("exit code %d, %s%s", code, out, errs)
 	}
 	if code, out, _ := call(t, plain, "show", "napi", "--fabric", dir); code != exitDone ||
-		!strings.HasPrefix(out, "mode interrupt  busy-poll 0s  itr dynamic  eager 240 ") {
+		!strings.HasPrefix(out, "mode interrupt  busy-poll 0s  itr dynamic  eager 240 ") || !strings.Contains(out, "\nfollows no program: it is switched off\n") {
 		t.Errorf("exit code %d, %s", code, out)
 	}
 	for _, what := range []string{"nodes", "neighbours", "groups", "counters", "counters --all"} {
