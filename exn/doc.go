@@ -46,8 +46,8 @@
 // the CPU each time, or resting in bulk (see package napi); then it arms the
 // interrupts, looks again, and sleeps in ppoll.
 //
-// Place. While the device gives bulk, and more threads of the machine want a CPU than it
-// has, the loop keeps to the CPU that the packets come from, and so to the program that
+// Place. While the device gives bulk, and no fewer threads of the machine want a CPU than
+// it has, the loop keeps to the CPU that the packets come from, and so to the program that
 // wrote them: follow.go. The kernel counts them by CPU for that (device.Origins).
 //
 // Resolution. On a TUN the kernel resolves nothing: it sends IP packets. netstack

@@ -222,10 +222,11 @@ func (i *Interface) Run(ctx context.Context) error {
 		i.setCarrier(false)
 	}
 	i.claimAll(i.clock())
-	defer i.followPrograms()()
 	unfollow, err := i.watchAddresses()
 	if err == nil {
+		leave := i.followPrograms()
 		err = i.engine.Run(ctx, (*timedSleeper)(i), napi.OSYield)
+		leave()
 		unfollow()
 	}
 	cancel(nil)
@@ -280,14 +281,13 @@ func (i *Interface) Ready() <-chan struct{} { return i.ready }
 // Close ends Run and lets go of the fabric's ports. It is idempotent.
 func (i *Interface) Close() error {
 	i.mu.Lock()
-	was := i.state
-	switch was {
+	switch i.state {
 	case running:
-		i.cancel(ErrClosed)
+		i.cancel(ErrClosed) // Run says when it is finished: until then the state is the loop's
 	case idle:
+		i.state = finished
 		close(i.over)
 	}
-	i.state = finished
 	first := i.stop != nil
 	stop := i.stop
 	i.stop = nil

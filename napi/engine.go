@@ -68,7 +68,7 @@ const (
 	// sender makes packets for as long as it has the CPU, some 3 ms, and then its daemon
 	// passes them on. Were there nothing to do on another CPU meanwhile, the scheduler would
 	// move one of the two there, away from the other; so the receiving loop looks on for
-	// burstWindow (measured: 22 Gbit/s of UDP, 31 with it).
+	// burstWindow (measured: 21 Gbit/s of UDP, 31 with it).
 	burstWindow = 5 * time.Millisecond
 
 	// A yield that took longLoss was a loss: somebody else wants the CPU, and the
