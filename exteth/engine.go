@@ -283,6 +283,12 @@ func (e *Engine) Awaiting() bool {
 	return false
 }
 
+// Takes reports whether a node takes frames that need all of c.
+func (e *Engine) Takes(n fabric.NodeID, c Caps) bool {
+	p := e.peers.get(n)
+	return p != nil && p.caps&c == c
+}
+
 // NodeEvent says that a node joined or left. fabric.Node.Watch, to be called before
 // New so that no node is missed, tells it on another goroutine: hand it over.
 func (e *Engine) NodeEvent(ev fabric.Event, now time.Duration) {

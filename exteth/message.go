@@ -146,13 +146,14 @@ const (
 	CapTSO6                      // TCP super-packets over IPv6
 	CapECN                       // TCP super-packets with CWR set
 	CapUSO                       // UDP super-packets
+	CapBig                       // those of CapTSO4 that are longer than an IPv4 packet can say
 	capsEnd
 
 	// CapAll is everything this version knows.
 	CapAll = capsEnd - 1
 )
 
-var capNames = [...]string{"csum", "tso4", "tso6", "ecn", "uso"}
+var capNames = [...]string{"csum", "tso4", "tso6", "ecn", "uso", "big"}
 
 func (c Caps) String() string {
 	s := ""

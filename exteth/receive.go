@@ -160,11 +160,12 @@ func (e *Engine) eager(p *peer, data []byte, vnet bool, now time.Duration) {
 
 // takes checks the length and the virtio header of a frame, and counts.
 func (e *Engine) takes(v VNet, n int) bool {
-	if needs, _ := v.Needs(); n < mtu.MACHeader || !v.Check(n) || needs&^e.cfg.Caps != 0 {
+	if n < mtu.MACHeader || !v.Check(n) || v.needs(n)&^e.cfg.Caps != 0 {
 		e.stats.count(RXBadMessage)
 		return false
 	}
-	if v.GSO == GSONone && n > int(e.cfg.MTU.Frame()) || n > e.cfg.BufferSize {
+	if v.GSO == GSONone && n > int(e.cfg.MTU.Frame()) || n > e.cfg.BufferSize ||
+		v.GSO != GSONone && v.needs(n)&CapBig == 0 && n > mtu.MACHeader+int(mtu.MaxIPv6) {
 		e.stats.count(RXTooLong)
 		return false
 	}

@@ -2,6 +2,7 @@ package exteth
 
 import (
 	"encoding/binary"
+	"iter"
 
 	"exnet/mtu"
 )
@@ -42,6 +43,9 @@ func parseIP(frame []byte) (p ipPacket, ok bool) {
 	switch binary.BigEndian.Uint16(frame[12:]) {
 	case etherTypeIPv4:
 		ihl, total := int(ip[0]&0xf)*4, int(binary.BigEndian.Uint16(ip[2:]))
+		if total == 0 && len(ip) > int(mtu.MaxIPv4) {
+			total = len(ip) // a big super-packet
+		}
 		if ip[0]>>4 != 4 || ihl < mtu.IPv4Header || total < ihl || total > len(ip) {
 			return p, false
 		}
@@ -116,6 +120,23 @@ func newSegmenter(frame []byte, v VNet) (s segmenter, err error) {
 // gso describes the cutting in the terms of package mtu.
 func (s *segmenter) gso() mtu.GSO {
 	return mtu.GSO{Header: s.header - mtu.MACHeader, Payload: len(s.frame) - s.header, Size: s.size}
+}
+
+// Segments returns the packets that a super-packet stands for, as frames with complete
+// checksums; none if it makes no sense. Each is in dst, which has room for the longest, until
+// the next one is. The frame may be memory that somebody else changes.
+func Segments(frame []byte, v VNet, dst []byte) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		s, err := newSegmenter(frame, v)
+		if err != nil {
+			return
+		}
+		for n := s.nextLen(); n > 0 && n <= len(dst); n = s.nextLen() {
+			if s.next(dst); !yield(dst[:n]) {
+				return
+			}
+		}
+	}
 }
 
 // nextLen returns the length of the next segment's frame, 0 when there is none.

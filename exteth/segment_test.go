@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"exnet/arp"
+	"exnet/fabric"
 	"exnet/mtu"
 )
 
@@ -327,7 +328,7 @@ func TestVNetCodec(t *testing.T) {
 	if _, ok := ParseVNet(b[:9], 0); ok {
 		t.Error("9 bytes are a header")
 	}
-	if s := fmt.Sprint(CapAll, Caps(0), CapTSO4|1<<9); s != "csum+tso4+tso6+ecn+uso none tso4+0x200" {
+	if s := fmt.Sprint(CapAll, Caps(0), CapTSO4|1<<9); s != "csum+tso4+tso6+ecn+uso+big none tso4+0x200" {
 		t.Error(s)
 	}
 }
@@ -380,6 +381,62 @@ func testCapabilities(t *testing.T, caps Caps, s super) {
 		}
 	}
 	n.idle()
+}
+
+// A super-packet that is longer than an IPv4 packet can say goes whole to who takes such,
+// and as what it stands for to others. Of other kinds there are none.
+func TestBig(t *testing.T) {
+	const bufferSize = 1 << 18
+	for _, caps := range []Caps{CapAll, CapAll &^ CapBig, CapBig, 0} {
+		n := newNet(t, 2, func(i int, d *double, c *Config) {
+			c.Caps, c.Buffers, c.BufferSize = CapAll, 8, bufferSize
+			if i == 1 {
+				c.Caps = caps
+			}
+			d.mapped = true
+		})
+		s := super{flags: 0x18, payload: 200001, size: 60000, tcpOptions: 12, id: 7, seq: 1<<32 - 5000, to: node(1)}
+		f, v := s.frame()
+		clear(f[mtu.MACHeader+2 : mtu.MACHeader+4])
+		sent := bytes.Clone(f)
+		want := s.reference()
+		if caps == CapAll {
+			want = [][]byte{sent}
+		}
+		if got := n.e[0].Takes(1, CapBig|CapTSO4); got != (caps == CapAll) || n.e[0].Takes(2, 0) {
+			t.Errorf("%v: Takes says %v", caps, got)
+		}
+		n.mustSend(0, f, v)
+		n.run()
+		if len(n.got[1]) != len(want) {
+			t.Fatalf("%v: %d frames, want %d", caps, len(n.got[1]), len(want))
+		}
+		for i, w := range want {
+			if !bytes.Equal(n.got[1][i].data, w) {
+				t.Errorf("%v: frame %d differs", caps, i)
+			}
+		}
+		n.idle()
+
+		velo := doubleVELO{double: n.w.nodes[0]}
+		for _, c := range []struct {
+			gso      GSOType
+			length   int
+			accepted bool
+		}{
+			{GSOTCPv4, bufferSize + 1, false}, {GSOTCPv4, bufferSize, caps == CapAll}, {GSOTCPv4, 65550, caps == CapAll}, {GSOTCPv4, 65549, caps&CapTSO4 != 0},
+			{GSOTCPv4 | GSOECN, 65550, caps == CapAll},
+			{GSOTCPv6, 65590, false}, {GSOTCPv6, 65589, caps&CapTSO6 != 0}, {GSOUDP, 65590, false}, {GSONone, 65551, false},
+		} {
+			before := n.e[1].stats.Get(RXGets)
+			a := advert{source: n.e[0].tx.all[0].nla(0), length: c.length, vnet: VNet{Flags: NeedsChecksum, GSO: c.gso, GSOSize: 1400, CsumStart: 34, CsumOffset: 16}}
+			_ = velo.Send(fabric.VELODescriptor{To: fabric.Address{Node: 1}, MTT: tagGetInfo}, a.append(nil))
+			n.run()
+			if got := n.e[1].stats.Get(RXGets) > before; got != c.accepted {
+				t.Errorf("%v, %d bytes with GSO type %d: accepted %v", caps, c.length, c.gso, got)
+			}
+		}
+	}
 }
 
 // A super-packet whose packets do not fit one buffer takes more, and all come back.

@@ -60,7 +60,7 @@ func (e *Engine) Send(b *Buffer, off, n int, v VNet, now time.Duration) error {
 		e.stats.count(TXTooBig)
 		return ErrTooBig
 	}
-	if needs, _ := v.Needs(); needs&^p.caps != 0 {
+	if needs := v.needs(n); needs&^p.caps != 0 {
 		if v.GSO != GSONone {
 			return e.cut(p, b, off, n, v, now)
 		}

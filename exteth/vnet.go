@@ -121,6 +121,15 @@ func (v VNet) Needs() (c Caps, known bool) {
 	return 0, false
 }
 
+// needs is the same for a frame of n bytes.
+func (v VNet) needs(n int) Caps {
+	c, _ := v.Needs()
+	if v.GSO&^GSOECN == GSOTCPv4 && n > mtu.MACHeader+int(mtu.MaxIPv4) {
+		c |= CapBig
+	}
+	return c
+}
+
 // Check reports whether the header can belong to a frame of n bytes.
 func (v VNet) Check(n int) bool {
 	if _, known := v.Needs(); !known {

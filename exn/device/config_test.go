@@ -66,16 +66,18 @@ func TestBadConfig(t *testing.T) {
 func TestParseOffloads(t *testing.T) {
 	for s, want := range map[string]exteth.Caps{
 		"all": exteth.CapAll, "none": 0, "csum": exteth.CapChecksum,
-		"csum,tso":         exteth.CapAll &^ exteth.CapUSO,
+		"csum,tso":         exteth.CapChecksum | exteth.CapTSO4 | exteth.CapTSO6 | exteth.CapECN,
+		"csum,tso4,big":    exteth.CapChecksum | exteth.CapTSO4 | exteth.CapBig,
 		"csum, tso6, uso":  exteth.CapChecksum | exteth.CapTSO6 | exteth.CapUSO,
 		"csum,tso4,ecn":    exteth.CapChecksum | exteth.CapTSO4 | exteth.CapECN,
 		"all,csum,tso,uso": exteth.CapAll,
+		"csum,tso,uso,big": exteth.CapAll,
 	} {
 		if got, err := ParseOffloads(s); err != nil || got != want {
 			t.Errorf("%q: got %v, %v", s, got, err)
 		}
 	}
-	for _, s := range []string{"", "tso", "csum,ecn", "gso", "csum;tso", "all,lro"} {
+	for _, s := range []string{"", "tso", "csum,ecn", "gso", "csum;tso", "all,lro", "csum,big", "csum,tso6,big"} {
 		if got, err := ParseOffloads(s); !errors.Is(err, ErrConfig) {
 			t.Errorf("%q: got %v, %v", s, got, err)
 		}

@@ -86,6 +86,12 @@ type Offloader interface {
 	SetOffloads(exteth.Caps) error
 }
 
+// A PartsReader is a device that can read a packet into two pieces of memory: the first
+// bytes to head[Headroom:], what does not fit there to rest. n counts both.
+type PartsReader interface {
+	ReadParts(head, rest []byte) (n int, v exteth.VNet, err error)
+}
+
 // A Notifier is a device without a descriptor: it calls the given function, on any
 // goroutine, when there is something to read that was not there at the last Read.
 type Notifier interface {

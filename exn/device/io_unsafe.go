@@ -33,6 +33,25 @@ func (d *TunTap) Read(b []byte) (int, exteth.VNet, error) {
 		return 0, exteth.VNet{}, ErrRefused
 	}
 	got, _, errno := syscall.RawSyscall(unix.SYS_READ, uintptr(d.fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
+	return received(errno, int(got), len(b), b)
+}
+
+var _ PartsReader = (*TunTap)(nil)
+
+// ReadParts implements PartsReader.
+func (d *TunTap) ReadParts(head, rest []byte) (int, exteth.VNet, error) {
+	if len(head) <= Headroom {
+		return 0, exteth.VNet{}, ErrRefused
+	}
+	vector := [2]unix.Iovec{{Base: unsafe.SliceData(head)}, {Base: unsafe.SliceData(rest)}}
+	vector[0].SetLen(len(head))
+	vector[1].SetLen(len(rest))
+	got, _, errno := syscall.RawSyscall(unix.SYS_READV, uintptr(d.fd), uintptr(unsafe.Pointer(&vector)), uintptr(len(vector)))
+	return received(errno, int(got), len(head)+len(rest), head)
+}
+
+// received tells what a read(2) of up to room bytes says, whose first are in b.
+func received(errno syscall.Errno, got, room int, b []byte) (int, exteth.VNet, error) {
 	switch errno {
 	case 0:
 	case unix.EAGAIN, unix.EINTR:
@@ -44,9 +63,9 @@ func (d *TunTap) Read(b []byte) (int, exteth.VNet, error) {
 	default:
 		return 0, exteth.VNet{}, ErrRefused
 	}
-	n := int(got) - Headroom
+	n := got - Headroom
 	v, ok := exteth.ParseVNet(b[:Headroom], 0)
-	if n <= 0 || int(got) >= len(b) || !ok {
+	if n <= 0 || got >= room || !ok {
 		return 0, exteth.VNet{}, ErrRefused
 	}
 	return n, v, nil

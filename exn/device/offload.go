@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"exnet/exteth"
@@ -17,6 +18,8 @@ func checkOffloads(o exteth.Caps) error {
 		return fmt.Errorf("offloads %v: there are only %v: %w", o, exteth.CapAll, ErrConfig)
 	case o != 0 && o&exteth.CapChecksum == 0:
 		return fmt.Errorf("offloads %v: super-packets come with partial checksums; add csum: %w", o, ErrConfig)
+	case o&exteth.CapBig != 0 && o&exteth.CapTSO4 == 0:
+		return fmt.Errorf("offloads %v: big is about TCP super-packets over IPv4; add tso4: %w", o, ErrConfig)
 	case o&exteth.CapECN != 0 && o&tso == 0:
 		return fmt.Errorf("offloads %v: ecn is about TCP super-packets; add tso4 or tso6: %w", o, ErrConfig)
 	}
@@ -70,9 +73,54 @@ func ParseOffloads(s string) (o exteth.Caps, err error) {
 	for name := range strings.SplitSeq(s, ",") {
 		c, ok := known[strings.TrimSpace(name)]
 		if !ok {
-			return 0, fmt.Errorf("offload %q: there are csum, tso (tso4, tso6, ecn) and uso, or all, or none: %w", name, ErrConfig)
+			return 0, fmt.Errorf("offload %q: there are csum, tso (tso4, tso6, ecn), uso and big, or all, or none: %w", name, ErrConfig)
 		}
 		o |= c
 	}
 	return o, checkOffloads(o)
+}
+
+// BigPacket is the length of the longest packet that a device with [exteth.CapBig] takes:
+// what Linux calls BIG TCP, and shows as gro_ipv4_max_size (ip -d link).
+const BigPacket = 4 << 16
+
+// allowBig raises the kernel's limit. One before Linux 6.3 has none, and knows no such
+// packets over IPv4. A TAP may be a port of a bridge, whose other ports need not know them.
+func (d *TunTap) allowBig() error {
+	if d.kind == TAP {
+		return nil
+	}
+	link := &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Index: d.index}}
+	if d.handle.LinkSetGROIPv4MaxSize(link, BigPacket) != nil {
+		return nil // it is slower without, no more
+	}
+	now, err := d.handle.LinkByIndex(d.index)
+	if err != nil {
+		return fmt.Errorf("netlink: %w", err)
+	}
+	d.knowsBig = now.Attrs().GROIPv4MaxSize >= BigPacket
+	d.lookForBig()
+	return nil
+}
+
+// lookForBig finds out whether big packets can be taken now, and whether that is news. They
+// are not while the interface passes packets on, for the next one would have to cut them:
+// Linux itself switches off LRO then.
+func (d *TunTap) lookForBig() (changed bool) {
+	big := d.knowsBig && !d.forwards()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	changed = big != d.big && d.offloads&exteth.CapBig != 0
+	d.big = big
+	return changed
+}
+
+// forwards says whether the kernel passes packets on that come by the interface, or may.
+func (d *TunTap) forwards() bool {
+	var text [1]byte
+	if d.forward == nil {
+		return true
+	}
+	_, err := d.forward.ReadAt(text[:], 0)
+	return err != nil || text[0] != '0'
 }

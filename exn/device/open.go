@@ -30,9 +30,13 @@ type TunTap struct {
 	adopted bool
 	handle  *netlink.Handle // of the interface's namespace
 	events  *os.File        // the same, for what changes in it
+	forward *os.File        // the sysctl that says whether packets that come by it are passed on
+
+	knowsBig bool // the kernel knows what exteth.CapBig is
 
 	mu       sync.Mutex // guards what follows
 	offloads exteth.Caps
+	big      bool // exteth.CapBig can be
 	closed   bool
 }
 
@@ -90,6 +94,9 @@ func (d *TunTap) attach(c Config) (err error) {
 		return d.attachError(err)
 	}
 	d.fd = fd
+	// Opened here, since it is that of the namespace whose thread opens it. Without, the
+	// interface does without exteth.CapBig.
+	d.forward, _ = os.Open("/proc/sys/net/ipv4/conf/" + d.name + "/forwarding")
 	return nil
 }
 
@@ -142,6 +149,9 @@ func (d *TunTap) configure(c Config) error {
 	if err := unix.IoctlSetInt(d.fd, unix.TUNSETPERSIST, 1); err != nil {
 		return fmt.Errorf("making it persistent: %w", err)
 	}
+	if err := d.allowBig(); err != nil {
+		return err
+	}
 	if err := d.setAddresses(link, c); err != nil {
 		return err
 	}
@@ -174,6 +184,9 @@ func (d *TunTap) Close() error {
 	if d.events != nil {
 		d.events.Close() // may have been, by who watched
 	}
+	if d.forward != nil {
+		d.forward.Close()
+	}
 	if err != nil {
 		return fmt.Errorf("removing interface %s: %w", d.name, err)
 	}
@@ -199,6 +212,9 @@ func (d *TunTap) Adopted() bool { return d.adopted }
 func (d *TunTap) Offloads() exteth.Caps {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if !d.big {
+		return d.offloads &^ exteth.CapBig
+	}
 	return d.offloads
 }
 

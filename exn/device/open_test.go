@@ -320,3 +320,51 @@ func TestOffloadsAreShown(t *testing.T) {
 		t.Errorf("got %v, %v", d.Offloads(), err)
 	}
 }
+
+// Big packets can be taken while nothing is passed on; who watches hears when that changes.
+func TestBigPackets(t *testing.T) {
+	ns := netns.New(t)
+	d := open(t, Config{Namespace: ns.String(), Offloads: exteth.CapAll})
+	if linkIn(t, ns, "exn0").Attrs().GROIPv4MaxSize == 0 {
+		t.Skip("this kernel has no BIG TCP over IPv4 (Linux 6.3)")
+	}
+	heard := make(chan struct{}, 100)
+	stop, err := d.WatchAddresses(func([]netip.Prefix) { heard <- struct{}{} })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	<-heard // which comes in any case
+	sysctl := func(name, value string) {
+		if err := os.WriteFile("/proc/sys/net/ipv4/"+name, []byte(value), 0); err != nil {
+			t.Skip("cannot change what is passed on in a namespace: ", err)
+		}
+	}
+	for _, c := range []struct {
+		what   string
+		change func()
+		big    bool
+	}{
+		{"all forward", func() { sysctl("ip_forward", "1") }, false},
+		{"none does", func() { sysctl("ip_forward", "0") }, true},
+		{"exn0 forwards", func() { sysctl("conf/exn0/forwarding", "1") }, false},
+		{"not any more", func() { sysctl("conf/exn0/forwarding", "0") }, true},
+	} {
+		ns.Do(t, c.change)
+		<-heard
+		if got := d.Offloads(); got&exteth.CapBig != 0 != c.big || got|exteth.CapBig != exteth.CapAll {
+			t.Errorf("%s: %v", c.what, d.Offloads())
+		}
+	}
+	if err := d.SetOffloads(exteth.CapAll &^ exteth.CapBig); err != nil || d.Offloads() != exteth.CapAll&^exteth.CapBig {
+		t.Errorf("switched off: %v, %v", d.Offloads(), err)
+	}
+}
+
+// A TAP may be a port of a bridge, whose other ports know nothing of big packets.
+func TestNoBigPacketsOnTAP(t *testing.T) {
+	d := open(t, Config{Kind: TAP, Namespace: netns.New(t).String(), Offloads: exteth.CapAll})
+	if d.Offloads() != exteth.CapAll&^exteth.CapBig {
+		t.Errorf("%v", d.Offloads())
+	}
+}

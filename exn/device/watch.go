@@ -14,23 +14,23 @@ import (
 // An AddressWatcher is a device that others may give addresses, or take them from:
 // an administrator, or a DHCP client.
 type AddressWatcher interface {
-	// WatchAddresses calls f with the addresses of the device, soon and whenever they
-	// have changed, on a goroutine of its own. It is called once. stop returns when f
-	// will not be called any more.
+	// WatchAddresses calls f with the addresses of the device, soon and whenever they or
+	// its offloads have changed, on a goroutine of its own. It is called once. stop returns
+	// when f will not be called any more.
 	WatchAddresses(f func([]netip.Prefix)) (stop func(), err error)
 }
 
 var _ AddressWatcher = (*TunTap)(nil)
 
 // addressEvents opens a netlink socket that hears when addresses change in the
-// namespace of the calling thread. What it says is not looked at, only that
+// namespace of the calling thread, or whether packets are passed on. What it says is not looked at, only that
 // something has changed: so nothing is missed when it overflows.
 func addressEvents() (*os.File, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("netlink: %w", err)
 	}
-	const changes = unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR
+	const changes = unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR | 1<<(unix.RTNLGRP_IPV4_NETCONF-1)
 	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: changes}); err != nil {
 		unix.Close(fd)
 		return nil, fmt.Errorf("netlink: %w", err)
@@ -50,7 +50,7 @@ func (d *TunTap) WatchAddresses(f func([]netip.Prefix)) (stop func(), err error)
 				for _, a := range s.Addresses {
 					now = append(now, a.Prefix)
 				}
-				if first || !slices.Equal(now, last) {
+				if big := d.lookForBig(); first || big || !slices.Equal(now, last) {
 					f(now)
 				}
 				last = now
@@ -66,7 +66,7 @@ func (d *TunTap) WatchAddresses(f func([]netip.Prefix)) (stop func(), err error)
 	}, nil
 }
 
-// heardOfAddresses waits until an address of the namespace has changed. It returns
+// heardOfAddresses waits until something of the namespace has changed. It returns
 // false when the watch is over.
 func (d *TunTap) heardOfAddresses() bool {
 	var message [1]byte // the rest is dropped
