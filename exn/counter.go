@@ -8,6 +8,7 @@ type counter uint8
 
 const (
 	txNotIP         counter = iota // packets of the device that are no IP packets
+	txCoupled                      // packets that were sent as a part of the one before: no loss
 	txPendingFull                  // packets pushed out by later ones while their neighbour was looked for
 	txPendingOld                   // packets whose neighbour was not found in time
 	txUnreachable                  // packets whose neighbour cannot be resolved
@@ -28,6 +29,7 @@ const (
 
 var counterNames = [counters]string{
 	txNotIP:         "tx_not_ip",
+	txCoupled:       "tx_coupled",
 	txPendingFull:   "tx_pending_full",
 	txPendingOld:    "tx_pending_expired",
 	txUnreachable:   "tx_unreachable",

@@ -1,12 +1,17 @@
 package exn
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net"
 	"net/netip"
+	"os"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -112,7 +117,18 @@ func toGroup(p packet) bool {
 // lost, for whatever reason.
 func fabricPair(t *testing.T, a, b *netns.NetNS, size int) (lost func() uint64) {
 	t.Helper()
-	var both []*Interface
+	both := fabricInterfaces(t, a, b, size)
+	return func() (sum uint64) {
+		for _, i := range both {
+			s := i.Snapshot().Statistics
+			sum += s.RXErrors + s.RXDropped + s.RXOverruns + s.RXFrame + s.TXErrors + s.TXDropped + s.TXOverruns + s.TXCarrier
+		}
+		return sum
+	}
+}
+
+func fabricInterfaces(t *testing.T, a, b *netns.NetNS, size int) (both []*Interface) {
+	t.Helper()
 	dir := t.TempDir() + "/fabric"
 	for k, ns := range []*netns.NetNS{a, b} {
 		node, err := shm.Attach(shm.Config{Dir: dir, Node: fabric.NodeID(k + 1)})
@@ -140,12 +156,66 @@ func fabricPair(t *testing.T, a, b *netns.NetNS, size int) (lost func() uint64) 
 		<-i.Ready()
 		both = append(both, i)
 	}
-	return func() (sum uint64) {
-		for _, i := range both {
-			s := i.Snapshot().Statistics
-			sum += s.RXErrors + s.RXDropped + s.RXOverruns + s.RXFrame + s.TXErrors + s.TXDropped + s.TXOverruns + s.TXCarrier
-		}
-		return sum
+	return both
+}
+
+// What a kernel sends to another by TCP comes in trains, and is what was sent.
+func TestTrainsBetweenKernels(t *testing.T) {
+	for _, size := range []int{1500, 9000, int(mtu.MaxTUN)} {
+		t.Run(fmt.Sprint("MTU ", size), func(t *testing.T) {
+			a, b := netns.New(t), netns.New(t)
+			both := fabricInterfaces(t, a, b, size)
+			if both[1].dev.Offloads()&exteth.CapBig == 0 {
+				t.Skip("this kernel has no BIG TCP over IPv4 (Linux 6.3)")
+			}
+			var l net.Listener
+			var c net.Conn
+			var err error
+			b.Do(t, func() { l, err = net.Listen("tcp4", netip.AddrPortFrom(addr4(1), 0).String()) })
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			sent := make([]byte, 64<<20)
+			rand.NewChaCha8([32]byte{1}).Read(sent)
+			var got []byte
+			var over sync.WaitGroup
+			over.Go(func() {
+				if c, err := l.Accept(); err == nil {
+					got, _ = io.ReadAll(c)
+					c.Close()
+				}
+			})
+			a.Do(t, func() {
+				fd, fault := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+				if err = fault; err != nil {
+					return
+				}
+				if err = unix.Connect(fd, &unix.SockaddrInet4{Addr: addr4(1).As4(), Port: l.Addr().(*net.TCPAddr).Port}); err != nil {
+					return
+				}
+				f := os.NewFile(uintptr(fd), "socket")
+				c, err = net.FileConn(f)
+				f.Close()
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.Write(sent); err != nil {
+				t.Fatal(err)
+			}
+			c.Close()
+			over.Wait()
+			if !bytes.Equal(got, sent) {
+				t.Errorf("%d bytes arrived of %d, or others", len(got), len(sent))
+			}
+			if n := both[0].Snapshot().Counters["tx_coupled"]; n == 0 {
+				t.Error("no packet was sent as a part of another")
+			}
+			if s := both[1].Snapshot(); s.Counters["rx_refused_kernel"] > 0 {
+				t.Errorf("the kernel refused packets: %v", s.Counters)
+			}
+		})
 	}
 }
 

@@ -46,6 +46,10 @@
 // the CPU each time, or resting in bulk (see package napi); then it arms the
 // interrupts, looks again, and sleeps in ppoll.
 //
+// Trains. What follows a long packet of TCP over IPv4 without a gap is read behind it, and
+// both are one super-packet, up to device.BigPacket long, if the receiver takes such:
+// train.go. The receiver's loop counts one as the packets that it is made of.
+//
 // Place. While the device gives bulk, and no fewer threads of the machine want a CPU than
 // it has, the loop keeps to the CPU that the packets come from, and so to the program that
 // wrote them: follow.go. The kernel counts them by CPU for that (device.Origins).

@@ -34,6 +34,7 @@ type fakeDevice struct {
 	notify  func()
 	carrier bool
 	fail    error // of each Write
+	longest int   // that Write takes; 0: any
 	gone    bool
 	sink    bool // forget what is written
 	changed func([]netip.Prefix)
@@ -85,11 +86,24 @@ func (d *fakeDevice) Read(b []byte) (int, exteth.VNet, error) {
 	return copy(b[device.Headroom:], p.data), p.vnet, nil
 }
 
+// ReadParts implements device.PartsReader.
+func (d *fakeDevice) ReadParts(head, rest []byte) (int, exteth.VNet, error) {
+	b := make([]byte, len(head)+len(rest))
+	n, v, err := d.Read(b)
+	if err == nil {
+		copy(rest, b[copy(head, b):])
+	}
+	return n, v, err
+}
+
 func (d *fakeDevice) Write(b []byte, v exteth.VNet) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.fail != nil {
 		return d.fail
+	}
+	if d.longest > 0 && len(b) > d.longest {
+		return device.ErrRefused
 	}
 	if !d.sink {
 		d.in = append(d.in, packet{append([]byte(nil), b...), v})

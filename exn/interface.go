@@ -52,11 +52,16 @@ type Interface struct {
 	opened     bool
 	held       []netip.Addr // as Config.Held was told
 	doubted    time.Duration
-	readAt     int       // where in a buffer a packet is read to
-	blocked    bool      // the device is not read, for EXT-Eth has no room
-	bursts     int       // bytes of super-packets of UDP that arrived
-	bursting   [2]bool   // of RMA, VELO: the last poll with work had some
-	follower   *follower // nil: the loop follows nobody, as followsNot says
+	readAt     int     // where in a buffer a packet is read to
+	blocked    bool    // the device is not read, for EXT-Eth has no room
+	bursts     int     // bytes of super-packets of UDP that arrived
+	bursting   [2]bool // of RMA, VELO: the last poll with work had some
+	written    int     // the longest packet that a poll of the fabric gave to the device
+	longest    [2]int  // of RMA, VELO: the same of the last poll with work
+	reading    reading
+	parts      device.PartsReader // nil: trains are not sent
+	cut        []byte             // for what a big packet stands for
+	follower   *follower          // nil: the loop follows nobody, as followsNot says
 	followsNot string
 	letters    letters
 	scratch    []byte       // for frames of our own
@@ -151,9 +156,11 @@ func Open(cfg Config, dev device.Device) (_ *Interface, err error) {
 		RMAIRQ:  fabric.PortInterrupts{Receive: rma.irq, Transmit: rma.irq},
 		Prefix:  cfg.Prefix, MTU: link, Caps: dev.Offloads(),
 		Eager: cfg.Eager, MulticastEager: cfg.MulticastEager, Copy: cfg.Copy, Buffers: cfg.Buffers,
+		BufferSize: i.bufferSize(),
 	}); err != nil {
 		return nil, err
 	}
+	i.offloadsChanged()
 	undo = append(undo, func() { _ = i.eth.Close() })
 	if err := i.addSources(); err != nil {
 		return nil, err
@@ -253,8 +260,27 @@ func (i *Interface) SetOffloads(o exteth.Caps) error {
 	if err := d.SetOffloads(o); err != nil {
 		return err
 	}
-	i.ask(func() { i.eth.SetCaps(i.dev.Offloads()) })
+	i.ask(i.offloadsChanged)
 	return nil
+}
+
+// offloadsChanged brings the loop to those that the device has.
+func (i *Interface) offloadsChanged() {
+	offloads := i.dev.Offloads()
+	i.eth.SetCaps(offloads)
+	i.parts = nil
+	if offloads&exteth.CapBig != 0 {
+		i.parts, _ = i.dev.(device.PartsReader)
+	}
+}
+
+// bufferSize returns that of the frames' memory: on a TUN there is room for big packets, of
+// which small frames touch the beginning.
+func (i *Interface) bufferSize() int {
+	if i.tap {
+		return 0 // exteth's default
+	}
+	return exteth.DefaultBufferSize + device.BigPacket - 1<<16
 }
 
 // fail ends Run with an error.

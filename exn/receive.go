@@ -20,7 +20,7 @@ func (i *Interface) receive(f *exteth.Frame) error {
 		}
 	}
 	if i.tap {
-		return i.write(f.Data, f.VNet)
+		return i.write(f)
 	}
 	packet := f.Data[mtu.MACHeader:]
 	switch {
@@ -39,15 +39,20 @@ func (i *Interface) receive(f *exteth.Frame) error {
 		i.stats.count(rxNotIP)
 		return device.ErrRefused
 	}
-	return i.write(packet, f.VNet.Shift(-i.base))
+	return i.write(f)
 }
 
-// write gives a packet to the kernel.
-func (i *Interface) write(packet []byte, v exteth.VNet) error {
+// write gives a frame to the kernel.
+func (i *Interface) write(f *exteth.Frame) error {
+	packet, v := f.Data[i.base:], f.VNet.Shift(-i.base)
 	if v.GSO == exteth.GSOUDP {
 		i.bursts += len(packet)
 	}
+	i.written = max(i.written, len(packet))
 	err := i.dev.Write(packet, v)
+	if err == device.ErrRefused && len(packet) > int(mtu.MaxIPv4) {
+		err = i.writeCut(f)
+	}
 	switch err {
 	case nil:
 	case device.ErrDown:
@@ -56,6 +61,21 @@ func (i *Interface) write(packet []byte, v exteth.VNet) error {
 		i.fail(err)
 	default:
 		i.stats.count(deviceRefused)
+	}
+	return err
+}
+
+// writeCut gives a big packet to the kernel, which had no memory for it in one piece, as
+// those that it stands for.
+func (i *Interface) writeCut(f *exteth.Frame) error {
+	if i.cut == nil {
+		i.cut = make([]byte, mtu.MACHeader+int(mtu.MaxIPv4))
+	}
+	err := device.ErrRefused // of one that stands for nothing
+	for frame := range exteth.Segments(f.Data, f.VNet, i.cut) {
+		if err = i.dev.Write(frame[i.base:], exteth.VNet{}); err != nil {
+			break
+		}
 	}
 	return err
 }

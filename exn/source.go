@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"exnet/exn/device"
+	"exnet/exteth"
 	"exnet/fabric"
 	"exnet/napi"
 )
@@ -21,16 +22,21 @@ const socketful = 3
 // take takes frames of the fabric by one of EXT-Eth's polls. While super-packets of UDP
 // are among them it takes no more than a socket holds, and wants its program to have
 // the CPU.
+//
+// A budget is in packets of up to 64 KiB, also where they are longer.
 func (i *Interface) take(k int, poll func(time.Duration, int) (int, int), now time.Duration, budget int) (r napi.Result) {
 	if i.bursting[k] {
 		budget = min(budget, socketful)
 	}
+	budget = max(1, budget/(1+i.longest[k]>>16))
 	before := i.bursts
+	i.written = 0
 	r.Work, r.Bytes = poll(now, budget)
 	r.Yield = i.bursts != before
 	r.Bytes = max(r.Bytes, i.bursts-before) // also of frames whose message is all that came
 	if r.Work > 0 {
 		i.bursting[k] = r.Yield
+		i.longest[k] = i.written
 	}
 	return r
 }
@@ -61,35 +67,96 @@ func (i *Interface) unblock() {
 // more reports that reading the device stopped for lack of room, and there is room.
 func (i *Interface) more() bool { return i.blocked && !i.eth.Blocked() }
 
+// A reading is a poll of the device.
+type reading struct {
+	napi.Result
+	budget int
+	over   bool
+
+	ahead *exteth.Buffer // has a packet that was read already; nil: there is none
+	n     int
+	vnet  exteth.VNet
+}
+
 // pollDevice moves packets from the kernel to the fabric.
-func (i *Interface) pollDevice(budget int) (r napi.Result) {
-	for r.Work < budget {
+func (i *Interface) pollDevice(budget int) napi.Result {
+	r := &i.reading
+	*r = reading{budget: budget}
+	for !r.over && r.Work < budget {
 		if i.blocked = i.eth.Blocked(); i.blocked {
 			r.Blocked = true
-			return r
+			break
 		}
 		b := i.eth.Borrow()
-		n, v, err := i.dev.Read(b.Bytes[i.readAt-device.Headroom:])
-		if err != nil {
+		n, v, ok := i.read(b.Bytes[i.readAt-device.Headroom:], nil)
+		if !ok {
 			i.eth.Return(b)
-			switch err {
-			case device.ErrEmpty:
-				r.Drained = true
-			case device.ErrGone:
-				i.fail(err)
-			case device.ErrRefused:
-				i.stats.count(deviceRead)
-				r.Work++
-				continue
-			}
-			return r
+			continue
 		}
+		for i.transmit(b, n, v); r.ahead != nil; i.transmit(b, n, v) {
+			b, n, v, r.ahead = r.ahead, r.n, r.vnet, nil
+		}
+	}
+	return r.Result
+}
+
+// read reads a packet of the device into head and rest, if there is one.
+func (i *Interface) read(head, rest []byte) (n int, v exteth.VNet, ok bool) {
+	var err error
+	if rest == nil {
+		n, v, err = i.dev.Read(head)
+	} else {
+		n, v, err = i.parts.ReadParts(head, rest)
+	}
+	r := &i.reading
+	switch err {
+	case nil:
 		r.Work++
 		r.Bytes += n
 		i.follower.read(n)
-		i.transmit(b, n, v)
+		return n, v, true
+	case device.ErrRefused:
+		i.stats.count(deviceRead)
+		r.Work++
+		return 0, v, false
+	case device.ErrEmpty:
+		r.Drained = true
+	case device.ErrGone:
+		i.fail(err)
 	}
-	return r
+	r.over = true
+	return 0, v, false
+}
+
+// readTrain reads on from the packet that was read into b, as long as those that follow
+// belong to it, and makes one of them. What does not is left as r.ahead.
+func (i *Interface) readTrain(b *exteth.Buffer, n int, v exteth.VNet) (int, exteth.VNet) {
+	t, ok := newTrain(b.Bytes[i.readAt:], n, v)
+	if !ok {
+		return n, v
+	}
+	next := i.eth.Borrow() // for its header or, as it turns out, for all of it
+	if next == nil {
+		return n, v
+	}
+	r := &i.reading
+	for room := t.room(); room != nil && !r.over && r.Work < r.budget; room = t.room() {
+		n, v, ok := i.read(next.Bytes[i.readAt-device.Headroom:][:device.Headroom+t.header], room)
+		if !ok {
+			break
+		}
+		packet := next.Bytes[i.readAt:]
+		if n < t.header || !t.add(packet[:t.header], n, v) {
+			if n > t.header {
+				copy(packet[t.header:], room[:n-t.header])
+			}
+			r.ahead, r.n, r.vnet = next, n, v
+			return t.couple()
+		}
+		i.stats.count(txCoupled)
+	}
+	i.eth.Return(next)
+	return t.couple()
 }
 
 // pollMailbox takes the letters, and does what is due.
@@ -110,6 +177,7 @@ func (i *Interface) pollMailbox(int) (r napi.Result) {
 			}
 		}
 		if l.present != nil {
+			i.offloadsChanged()
 			i.follow(l.present, now)
 		}
 		for _, c := range l.results {

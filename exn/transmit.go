@@ -65,7 +65,17 @@ func (i *Interface) transmit(b *exteth.Buffer, n int, v exteth.VNet) {
 		i.eth.Return(b)
 		return
 	}
+	if hop == to && kind == etherTypeIPv4 && i.couples(node) {
+		// To the node itself: one that passes packets on has no use for a train.
+		n, v = i.readTrain(b, n, v.Shift(-i.base))
+		v = v.Shift(i.base)
+	}
 	i.send(b, off, mtu.MACHeader+n, v, now)
+}
+
+// couples reports whether trains can go to a node.
+func (i *Interface) couples(node fabric.NodeID) bool {
+	return i.parts != nil && i.eth.Takes(node, exteth.CapBig)
 }
 
 // transmitGroup sends a packet to all who listen to a group.

@@ -23,7 +23,7 @@ type upCommand struct {
 	Name    string         `help:"The name of the interface." default:"${name}"`
 	MTU     int            `help:"The MTU: 68 to 65535, or to 65521 with --tap (default: the largest)." placeholder:"N"`
 	TAP     bool           `name:"tap" help:"An Ethernet device, for DHCP and other protocols than IP; slower."`
-	Offload offloadFlag    `help:"What packets may leave undone: csum, tso, uso; all or none (later: ethtool -K)." default:"all" placeholder:"LIST"`
+	Offload offloadFlag    `help:"What packets may leave undone: csum, tso, uso, big; all or none (later: ethtool -K)." default:"all" placeholder:"LIST"`
 
 	Mode           string        `help:"How packets are received: napi (poll while there are some) or irq." enum:"napi,irq" default:"napi"`
 	BusyPoll       time.Duration `help:"How long to poll on after the last packet; 0s: not at all." default:"${busyPoll}"`
