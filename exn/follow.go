@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/exn/device"
+	"exnet/exteth"
 )
 
 // A follower moves the loop to the CPU that the device's packets come from, while they
@@ -25,6 +26,11 @@ import (
 //
 // It looks once in lookTime; if it saw the same in sureLooks of them it pins the loop's
 // thread, for holdTime from the last time that it saw it.
+//
+// Nobody holds back who sends by UDP: a TUN takes it all from the program, and what the loop
+// does not fetch in time is lost. So while most of it is super-packets of UDP, the loop goes
+// first on the CPU that both share now (measured: 30 Gbit/s arrive, 36 with the loop at
+// nice -5). What comes by TCP waits in its sender's socket, and only gets slower by that.
 type follower struct {
 	origins origins    // of the device's packets
 	running func() int // how many threads of the machine want a CPU
@@ -33,6 +39,7 @@ type follower struct {
 
 	counts []uint64 // as of the last look
 	bytes  int      // that the device was read for since then
+	udp    int      // those of super-packets of UDP
 	looked time.Duration
 	wanted int // the CPU that was seen then, or noCPU
 	sure   int // how often it was seen in a row
@@ -49,6 +56,7 @@ type (
 	thread interface {
 		pin(cpu int) bool // keeps it there until release, if it may run there
 		release()
+		prefer(bool) // before others of its CPU, if it may
 	}
 )
 
@@ -69,9 +77,13 @@ func newFollower(o origins, running func() int, t thread) *follower {
 }
 
 // read takes note of what the device was read for.
-func (f *follower) read(n int) {
-	if f != nil {
-		f.bytes += n
+func (f *follower) read(n int, v exteth.VNet) {
+	if f == nil {
+		return
+	}
+	f.bytes += n
+	if v.GSO == exteth.GSOUDP {
+		f.udp += n
 	}
 }
 
@@ -98,6 +110,7 @@ func (f *follower) next() (at time.Duration, ok bool) {
 
 func (f *follower) end() {
 	if f.pinned != noCPU {
+		f.thread.prefer(false)
 		f.thread.release()
 		f.pinned = noCPU
 	}
@@ -108,7 +121,8 @@ func (f *follower) look(now, passed time.Duration) {
 	if int64(f.bytes) < int64(passed)*bulkRate || cpu != noCPU && f.running() < f.cpus {
 		cpu = noCPU
 	}
-	f.bytes, f.looked = 0, now
+	bursts := f.udp > f.bytes/2
+	f.bytes, f.udp, f.looked = 0, 0, now
 	if cpu != f.wanted {
 		f.wanted, f.sure = cpu, 0
 	}
@@ -123,6 +137,7 @@ func (f *follower) look(now, passed time.Duration) {
 		f.moves++
 	}
 	f.until = now + holdTime
+	f.thread.prefer(bursts)
 }
 
 // origin returns the CPU that at least seven of eight packets since the last look came from.
@@ -217,9 +232,12 @@ func parseRunning(text []byte) int {
 	return n
 }
 
-// An affinity is where the calling thread may run.
+// An affinity is where the calling thread may run, and before whom.
 type affinity struct {
 	former, pinned unix.CPUSet
+
+	preferred bool
+	nice      int // before it was
 }
 
 func (a *affinity) pin(cpu int) bool {
@@ -243,6 +261,35 @@ func (a *affinity) release() {
 		_ = unix.SchedSetaffinity(0, &a.former)
 	}
 	a.pinned.Zero()
+}
+
+// preference is how much nicer others are than a thread that goes before them. It gets three
+// quarters of the CPU if it wants as much.
+const preference = 5
+
+func (a *affinity) prefer(on bool) {
+	if on == a.preferred {
+		return
+	}
+	now, err := niceness()
+	switch {
+	case err != nil:
+		return
+	case on:
+		a.nice = now
+		a.preferred = unix.Setpriority(unix.PRIO_PROCESS, 0, now-preference) == nil // takes CAP_SYS_NICE
+		return
+	case now == a.nice-preference: // else somebody else has chosen meanwhile
+		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, a.nice)
+	}
+	a.preferred = false
+}
+
+// niceness is that of the calling thread.
+func niceness() (int, error) {
+	const most = 20 // what the kernel returns counts down from it
+	n, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
+	return most - n, err
 }
 
 func (a *affinity) get() (s unix.CPUSet, err error) {

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/exn/device"
+	"exnet/exteth"
 	"exnet/fabric/shm"
 	"exnet/test/netns"
 )
@@ -20,6 +21,8 @@ type crossing struct {
 	runs    int // threads that want a CPU
 	forbids int // the CPU that the thread may not run on
 	at      int // where it is pinned
+	first   bool
+	kind    exteth.VNet // of what the device is read for
 	time.Duration
 }
 
@@ -40,12 +43,13 @@ func (c *crossing) pin(cpu int) bool {
 	return cpu != c.forbids
 }
 
-func (c *crossing) release() { c.at = noCPU }
+func (c *crossing) release()       { c.at = noCPU }
+func (c *crossing) prefer(on bool) { c.first = on }
 
 // pass has time pass, and the device be read for bytes; packets come from CPUs.
 func (c *crossing) pass(d time.Duration, bytes int, packets ...uint64) {
 	c.Duration += d
-	c.read(bytes)
+	c.read(bytes, c.kind)
 	for cpu, n := range packets {
 		c.sent[cpu] += n
 	}
@@ -148,11 +152,92 @@ func TestFollow(t *testing.T) {
 		t.Errorf("%d moves, want 2", c.moves)
 	}
 	var nobody *follower
-	nobody.read(1)
+	nobody.read(1, udpSuper)
 	nobody.advance(0)
 	if _, ok := nobody.next(); ok {
 		t.Error("something is due for nobody")
 	}
+}
+
+// Who is followed at close quarters and sends super-packets of UDP comes second.
+func TestFollowPrefers(t *testing.T) {
+	const ms = time.Millisecond
+	for _, s := range []struct {
+		name string
+		do   func(c *crossing)
+		want bool
+	}{
+		{"UDP", func(c *crossing) { c.bulk(3, 20) }, true},
+		{"not yet sure", func(c *crossing) { c.bulk(2, 20) }, false},
+		{"TCP", func(c *crossing) { c.kind = exteth.VNet{GSO: exteth.GSOTCPv4}; c.bulk(3, 20) }, false},
+		{"TCP, then UDP", func(c *crossing) {
+			c.kind = exteth.VNet{}
+			c.bulk(3, 20)
+			c.kind = udpSuper
+			c.bulk(1, 20)
+		}, true},
+		{"UDP, then TCP", func(c *crossing) { c.bulk(3, 20); c.kind = exteth.VNet{}; c.bulk(1, 20) }, false},
+		{"a half of it", func(c *crossing) {
+			for range 3 {
+				c.kind = exteth.VNet{}
+				c.read(millisecondful/2, c.kind)
+				c.kind = udpSuper
+				c.pass(ms, millisecondful/2, 20)
+			}
+		}, false},
+		{"most of it", func(c *crossing) {
+			for range 3 {
+				c.read(millisecondful/2-1, exteth.VNet{})
+				c.pass(ms, millisecondful/2+1, 20)
+			}
+		}, true},
+		{"it is over", func(c *crossing) { c.bulk(3, 20); c.pass(holdTime, 0) }, false},
+		{"the end", func(c *crossing) { c.bulk(3, 20); c.end() }, false},
+		{"a CPU that it may not use", func(c *crossing) { c.forbids = 0; c.bulk(3, 20) }, false},
+	} {
+		c := newCrossing()
+		c.kind = udpSuper
+		s.do(c)
+		if c.first != s.want {
+			t.Errorf("%s: preferred %v", s.name, c.first)
+		}
+	}
+}
+
+// A thread that is preferred has what it had before, or what somebody else wants, when it is
+// not any more.
+func TestPreference(t *testing.T) {
+	runtime.LockOSThread() // for good: the thread ends with the test
+	before, err := niceness()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var a affinity
+	is := func(what string, want int) {
+		t.Helper()
+		if got, err := niceness(); err != nil || got != want {
+			t.Errorf("%s: nice %d, %v; want %d", what, got, err, want)
+		}
+	}
+	a.prefer(false)
+	is("never preferred", before)
+	if a.prefer(true); !a.preferred {
+		is("not permitted", before)
+		t.Skip("takes CAP_SYS_NICE")
+	}
+	is("preferred", before-preference)
+	a.prefer(true)
+	is("again", before-preference)
+	a.prefer(false)
+	is("not any more", before)
+	a.prefer(true)
+	if err := unix.Setpriority(unix.PRIO_PROCESS, 0, before+1); err != nil {
+		t.Fatal(err)
+	}
+	a.prefer(false)
+	is("set by somebody else", before+1)
+	a.prefer(false)
+	is("again", before+1)
 }
 
 func TestParseRunning(t *testing.T) {

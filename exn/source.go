@@ -113,7 +113,7 @@ func (i *Interface) read(head, rest []byte) (n int, v exteth.VNet, ok bool) {
 	case nil:
 		r.Work++
 		r.Bytes += n
-		i.follower.read(n)
+		i.follower.read(n, v)
 		return n, v, true
 	case device.ErrRefused:
 		i.stats.count(deviceRead)
