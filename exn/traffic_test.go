@@ -237,6 +237,16 @@ func TestSetOffloads(t *testing.T) {
 				t.Errorf("a receiver with %v got %d packets", caps, got)
 			}
 		}
+		// They may also change by themselves.
+		d := r.n[1].dev
+		for _, caps := range []exteth.Caps{exteth.CapAll &^ exteth.CapBig, exteth.CapAll} {
+			r.n[1].ask(func() { d.caps = caps })
+			d.changed(r.n[1].cfg.Addresses)
+			r.settle()
+			if s := r.n[0].Snapshot(); s.Peers[0].Takes != caps.String() {
+				t.Errorf("the other takes %s, want %v", s.Peers[0].Takes, caps)
+			}
+		}
 	})
 }
 

@@ -75,7 +75,7 @@ func (t *train) room() []byte {
 // false when it is not of the train.
 func (t *train) add(h []byte, n int, v exteth.VNet) bool {
 	payload := n - t.header
-	if payload <= 0 || !couples(h, n, v) || headerOf(h) != t.header {
+	if !couples(h, n, v) {
 		return false
 	}
 	if v.GSO == exteth.GSONone && payload > t.size || v.GSO != exteth.GSONone && int(v.GSOSize) != t.size {
@@ -86,7 +86,7 @@ func (t *train) add(h []byte, n int, v exteth.VNet) bool {
 	if binary.BigEndian.Uint32(h[seq:]) != at ||
 		h[1] != t.p[1] || h[8] != t.p[8] || // DSCP and ECN, TTL
 		!bytes.Equal(h[12:seq], t.p[12:seq]) || // addresses, ports
-		!bytes.Equal(h[ack:flags], t.p[ack:flags]) ||
+		!bytes.Equal(h[ack:flags], t.p[ack:flags]) || // with the length of the header
 		!bytes.Equal(h[window:checksum], t.p[window:checksum]) ||
 		!bytes.Equal(h[urgent:t.header], t.p[urgent:t.header]) { // with all options
 		return false

@@ -3,6 +3,7 @@ package exn
 import (
 	"bytes"
 	"encoding/binary"
+	"net/netip"
 	"slices"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"exnet/exn/device"
 	"exnet/exteth"
 	"exnet/mtu"
+	"exnet/napi"
 )
 
 // A segment describes a packet of TCP over IPv4 as a kernel hands it over.
@@ -97,6 +99,9 @@ func onWire(t interface{ Fatalf(string, ...any) }, packets []packet) (wire [][]b
 	}
 	for _, p := range packets {
 		f, v := frameOf(p.data), p.vnet.Shift(mtu.MACHeader)
+		if partial := onesSum(6+len(p.data)-20, p.data[12:20]); v.Flags != 0 && binary.BigEndian.Uint16(p.data[36:])%0xffff != partial%0xffff {
+			t.Fatalf("the partial checksum of %d bytes is %#x, not %#x", len(p.data), p.data[36:38], partial)
+		}
 		if v.GSO == exteth.GSONone {
 			if _, err := exteth.CompleteChecksum(f, v); err != nil {
 				t.Fatalf("%v", err)
@@ -267,6 +272,24 @@ func TestTrainsPart(t *testing.T) {
 			t.Errorf("%s: %d packets", what, len(got))
 		}
 	}
+	for what, change := range map[string]func(a, b *packet){
+		"nothing":            func(_, _ *packet) {},
+		"options of IP":      func(a, b *packet) { a.data[0], b.data[0] = 0x46, 0x46 },
+		"another protocol":   func(a, b *packet) { a.data[9], b.data[9] = 132, 132 },
+		"a wrong length":     func(_, b *packet) { b.data[3]++ },
+		"a short header":     func(a, b *packet) { a.data[32], b.data[32] = 4<<4, 4<<4 },
+		"a wrong address":    func(_, b *packet) { b.data[19]++ },
+		"the other's":        func(_, b *packet) { b.data[15]++ },
+		"the port there":     func(_, b *packet) { b.data[21]++ },
+		"reserved bits":      func(_, b *packet) { b.data[32] |= 1 },
+		"complete checksums": func(a, b *packet) { a.vnet.Flags, b.vnet.Flags = 0, 0 },
+	} {
+		a, b := first.packet(), next.packet()
+		change(&a, &b)
+		if got := couplesOf([]packet{a, b}); (len(got) == 1) != (what == "nothing") {
+			t.Errorf("%s: %d packets", what, len(got))
+		}
+	}
 }
 
 // trainOf are packets of one connection that are a train together.
@@ -301,7 +324,7 @@ func TestTrains(t *testing.T) {
 				r.n[0].dev.send(udp(addr4(0), addr4(1), 40, 1)) // which finds its neighbour
 				r.settle()
 				r.n[1].dev.take()
-				packets := append(trainOf(6, size), other.packet(), packet{data: udp(addr4(0), addr4(1), 40, 1)})
+				packets := append(trainOf(6, size), other.packet(), packet{data: udp(addr4(0), addr4(1), 25, 1)}) // a byte longer than the header of the one before
 				packets = append(packets, trainOf(1, size)...)
 				packets = append(packets, packet{data: udp(addr4(0), addr4(1), 60000, 1)}, packet{data: udp(addr4(0), addr4(1), 1, 1)})
 				d := r.n[0].dev
@@ -336,6 +359,35 @@ func TestTrains(t *testing.T) {
 	}
 }
 
+// What a node is to pass on goes to it as it is.
+func TestTrainsEndAtTheNode(t *testing.T) {
+	simulate(t, 2, func(k int, c *Config, _ *fakeDevice) {
+		c.Routes = []device.Route{{Destination: netip.MustParsePrefix("10.3.0.0/16"), Gateway: addr4(1)}}
+	}, func(r *rig) {
+		r.n[0].dev.send(udp(addr4(0), addr4(1), 40, 1)) // which finds its neighbour
+		r.settle()
+		r.n[1].dev.take()
+		for round := range 2 * exteth.DefaultBuffers { // all come back
+			beyond := round%2 == 1
+			packets := trainOf(2, 60000)
+			if beyond {
+				for _, p := range packets {
+					copy(p.data[16:], []byte{10, 3, 0, 5})
+				}
+			}
+			d := r.n[0].dev
+			d.mu.Lock()
+			d.out = append(d.out, packets...)
+			d.mu.Unlock()
+			d.notify()
+			r.settle()
+			if got := len(r.n[1].dev.take()); (got == 2) != beyond || got == 0 {
+				t.Errorf("to another node beyond it %v: %d packets", beyond, got)
+			}
+		}
+	})
+}
+
 // A kernel that has no memory for a big packet in one piece gets it in pieces.
 func TestBigIsCut(t *testing.T) {
 	simulate(t, 2, nil, func(r *rig) {
@@ -362,6 +414,30 @@ func TestBigIsCut(t *testing.T) {
 	})
 }
 
+// A train ends with the budget of the poll.
+func TestTrainsKeepBudget(t *testing.T) {
+	simulate(t, 2, nil, func(r *rig) {
+		n, d := r.n[0], r.n[0].dev
+		d.send(udp(addr4(0), addr4(1), 40, 1)) // which finds its neighbour
+		r.settle()
+		r.n[1].dev.take()
+		n.ask(func() {
+			d.mu.Lock()
+			d.out = append(d.out, trainOf(6, 60000)...)
+			d.mu.Unlock()
+			for _, want := range []napi.Result{{Work: 2, Bytes: 120104}, {Work: 3, Bytes: 180156}, {Work: 1, Bytes: 60052}, {Drained: true}} {
+				if got := n.pollDevice(max(1, want.Work)); got != want {
+					t.Errorf("%+v, want %+v", got, want)
+				}
+			}
+		})
+		r.settle()
+		if got := len(r.n[1].dev.take()); got != 3 {
+			t.Errorf("%d packets arrived", got)
+		}
+	})
+}
+
 // A poll takes fewer of packets that are longer: its budget is in those of 64 KiB.
 func TestBudgetOfBig(t *testing.T) {
 	simulate(t, 2, nil, func(r *rig) {
@@ -375,6 +451,17 @@ func TestBudgetOfBig(t *testing.T) {
 			if given != c.want || n.longest[1] != c.longest {
 				t.Errorf("after one of %d bytes a poll with a budget of %d has %d, want %d", c.longest, c.budget, given, c.want)
 			}
+		}
+		n.longest = [2]int{}
+		for k, longest := range []int{261984, 1000, 0, 261984} {
+			want := []int{16, 4, 16, 16}[k]
+			n.take(1, func(_ time.Duration, budget int) (int, int) {
+				if budget != want {
+					t.Errorf("poll %d has a budget of %d, want %d", k, budget, want)
+				}
+				n.written = max(n.written, longest)
+				return min(longest, 1), longest
+			}, 0, 16)
 		}
 	})
 }

@@ -416,6 +416,11 @@ func TestBig(t *testing.T) {
 				t.Errorf("%v: frame %d differs", caps, i)
 			}
 		}
+		short, shortV := super{flags: 0x18, payload: 5000, size: 1000, to: node(1)}.frame()
+		clear(short[mtu.MACHeader+2 : mtu.MACHeader+4])
+		if err := n.send(0, short, shortV); err != ErrFrame {
+			t.Errorf("a short packet that does not say its length: %v", err)
+		}
 		n.idle()
 
 		velo := doubleVELO{double: n.w.nodes[0]}
