@@ -65,9 +65,16 @@ func (i *Interface) write(f *exteth.Frame) error {
 	return err
 }
 
+// cutFrom is the shortest payload of a packet on the wire, TCP's for who knows nothing of the
+// path. A liar might have us write one for each byte.
+const cutFrom = 536
+
 // writeCut gives a big packet to the kernel, which had no memory for it in one piece, as
 // those that it stands for.
 func (i *Interface) writeCut(f *exteth.Frame) error {
+	if f.VNet.GSOSize < cutFrom {
+		return device.ErrRefused
+	}
 	if i.cut == nil {
 		i.cut = make([]byte, mtu.MACHeader+int(mtu.MaxIPv4))
 	}

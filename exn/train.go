@@ -31,8 +31,6 @@ type train struct {
 const (
 	// trainFrom is how long a packet is at least that others are expected to follow.
 	trainFrom = 1 << 15
-	// longestHeader is IPv4's without options, and TCP's with as many as there can be.
-	longestHeader = mtu.IPv4Header + 60
 
 	tcpACK, tcpPSH = 0x10, 0x08
 )

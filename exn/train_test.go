@@ -411,6 +411,26 @@ func TestBigIsCut(t *testing.T) {
 		if s := r.n[1].Snapshot(); s.Counters["rx_refused"] != 0 || s.Statistics.RXDropped != 0 {
 			t.Errorf("counted as lost: %v", s.Counters)
 		}
+		// Not into very many.
+		for _, size := range []int{536, 535} {
+			var packets []packet
+			s := plainSegment(65000/size*size, size)
+			for range 2 {
+				packets = append(packets, s.packet())
+				s.seq += uint32(s.payload)
+			}
+			d.mu.Lock()
+			d.out = append(d.out, packets...)
+			d.mu.Unlock()
+			d.notify()
+			r.settle()
+			if got := len(r.n[1].dev.take()); got != map[int]int{536: 2 * (65000 / 536), 535: 0}[size] {
+				t.Errorf("%d packets of %d bytes arrived", got, size)
+			}
+		}
+		if n := r.n[1].counter("rx_refused_kernel"); n != 1 {
+			t.Errorf("rx_refused_kernel is %d", n)
+		}
 	})
 }
 

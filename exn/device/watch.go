@@ -23,8 +23,8 @@ type AddressWatcher interface {
 var _ AddressWatcher = (*TunTap)(nil)
 
 // addressEvents opens a netlink socket that hears when addresses change in the
-// namespace of the calling thread, or whether packets are passed on. What it says is not looked at, only that
-// something has changed: so nothing is missed when it overflows.
+// namespace of the calling thread, or whether packets are passed on. What it says is not
+// looked at, only that something has changed: so nothing is missed when it overflows.
 func addressEvents() (*os.File, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
 	if err != nil {
