@@ -12,7 +12,7 @@ import (
 	"exnet/fabric"
 )
 
-// queueBytes bounds what waits for who looks: 64 super-packets, the pool of EXT-Eth.
+// queueBytes bounds what waits for who looks: 64 super-packets, or 16 big ones.
 const queueBytes = 64 * 68 << 10
 
 // A Source is what frames are captured of, such as an *exn.Interface.

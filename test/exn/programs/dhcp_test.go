@@ -2,6 +2,8 @@ package programs
 
 import (
 	"bytes"
+	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -93,16 +95,40 @@ func TestTshark(t *testing.T) {
 	a, b := f.Nodes[0], f.Nodes[1]
 	a.Run(a.Program(root, "ping", "-n", "-c", "3", "-i", "0.02", "-s", "100", b.IPv4.String()))
 	a.Run(a.Program(root, "ping", "-n", "-c", "3", "-i", "0.02", "-s", "20000", b.IPv4.String()))
+	const bulk = 4 << 20 // whose packets follow each other
+	out, in := a.Connect(b, b.IPv4)
+	go func() {
+		_, _ = out.Write(make([]byte, bulk))
+		_ = out.Close()
+	}()
+	if n, err := io.Copy(io.Discard, in); n != bulk || err != nil {
+		t.Fatalf("%d bytes by TCP: %v", n, err)
+	}
+	_ = in.Close()
 	file := b.StopCapture()
-	out := string(a.Run(a.Program(root, "tshark", "-r", file, "-Y", "icmp", "-T", "fields",
+	icmp := string(a.Run(a.Program(root, "tshark", "-r", file, "-Y", "icmp", "-T", "fields",
 		"-e", "eth.src", "-e", "eth.dst", "-e", "icmp.type", "-e", "frame.len", "-e", "frame.comment")))
-	if n := strings.Count(out, "\n"); n != 12 {
-		t.Errorf("%d pings and answers, want 12:\n%s", n, out)
+	if n := strings.Count(icmp, "\n"); n != 12 {
+		t.Errorf("%d pings and answers, want 12:\n%s", n, icmp)
 	}
 	for _, want := range []string{"2e:87:04:07:00:01", "2e:87:04:07:00:02", "eager", "rendezvous"} {
-		if !strings.Contains(out, want) {
-			t.Errorf("no %q in what tshark reads:\n%s", want, out)
+		if !strings.Contains(icmp, want) {
+			t.Errorf("no %q in what tshark reads:\n%s", want, icmp)
 		}
+	}
+	// It knows the length of big packets, too, which they do not say themselves. (Of the last
+	// frames before a capture ends some may be missing.)
+	const headers = 14 + 20 + 32
+	longest := 0
+	for line := range strings.Lines(string(a.Run(a.Program(root, "tshark", "-r", file, "-Y", "tcp.len > 0", "-T", "fields", "-e", "frame.len", "-e", "tcp.len")))) {
+		var frame, payload int
+		if _, err := fmt.Sscan(line, &frame, &payload); err != nil || frame != headers+payload {
+			t.Errorf("%q: %v; want a frame %d bytes longer than its payload", line, err, headers)
+		}
+		longest = max(longest, payload)
+	}
+	if big := a.Snapshot().Counters["tx_coupled"] > 0; longest == 0 || big && longest < 1<<16 {
+		t.Errorf("%d bytes of TCP in the longest packet; there are big ones: %v", longest, big)
 	}
 	all := string(a.Run(a.Program(root, "tshark", "-r", file, "-Y", "_ws.malformed or _ws.expert.severity == error")))
 	if strings.TrimSpace(all) != "" {
