@@ -116,10 +116,17 @@ func (d *fakeDevice) send(packets ...[]byte) { d.sendAs(exteth.VNet{}, packets..
 
 // sendAs lets it send packets that are to be finished as v says.
 func (d *fakeDevice) sendAs(v exteth.VNet, packets ...[]byte) {
-	d.mu.Lock()
+	var all []packet
 	for _, p := range packets {
-		d.out = append(d.out, packet{p, v})
+		all = append(all, packet{p, v})
 	}
+	d.sendPackets(all...)
+}
+
+// sendPackets lets it send packets at once, each finished as it says.
+func (d *fakeDevice) sendPackets(packets ...packet) {
+	d.mu.Lock()
+	d.out = append(d.out, packets...)
 	d.mu.Unlock()
 	d.notify()
 }

@@ -328,10 +328,7 @@ func TestTrains(t *testing.T) {
 				packets = append(packets, trainOf(1, size)...)
 				packets = append(packets, packet{data: udp(addr4(0), addr4(1), 60000, 1)}, packet{data: udp(addr4(0), addr4(1), 1, 1)})
 				d := r.n[0].dev
-				d.mu.Lock()
-				d.out = append(d.out, packets...)
-				d.mu.Unlock()
-				d.notify()
+				d.sendPackets(packets...)
 				r.settle()
 				got := r.n[1].dev.take()
 				if len(got) != len(c.want) {
@@ -376,10 +373,7 @@ func TestTrainsEndAtTheNode(t *testing.T) {
 				}
 			}
 			d := r.n[0].dev
-			d.mu.Lock()
-			d.out = append(d.out, packets...)
-			d.mu.Unlock()
-			d.notify()
+			d.sendPackets(packets...)
 			r.settle()
 			if got := len(r.n[1].dev.take()); (got == 2) != beyond || got == 0 {
 				t.Errorf("to another node beyond it %v: %d packets", beyond, got)
@@ -397,10 +391,7 @@ func TestBigIsCut(t *testing.T) {
 		r.n[1].dev.longest = int(mtu.MaxIPv4)
 		packets := trainOf(4, 65483)
 		d := r.n[0].dev
-		d.mu.Lock()
-		d.out = append(d.out, packets...)
-		d.mu.Unlock()
-		d.notify()
+		d.sendPackets(packets...)
 		r.settle()
 		got := r.n[1].dev.take()
 		want, _ := onWire(t, packets)
@@ -419,10 +410,7 @@ func TestBigIsCut(t *testing.T) {
 				packets = append(packets, s.packet())
 				s.seq += uint32(s.payload)
 			}
-			d.mu.Lock()
-			d.out = append(d.out, packets...)
-			d.mu.Unlock()
-			d.notify()
+			d.sendPackets(packets...)
 			r.settle()
 			if got := len(r.n[1].dev.take()); got != map[int]int{536: 2 * (65000 / 536), 535: 0}[size] {
 				t.Errorf("%d packets of %d bytes arrived", got, size)
