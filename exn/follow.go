@@ -236,8 +236,8 @@ func parseRunning(text []byte) int {
 type affinity struct {
 	former, pinned unix.CPUSet
 
-	preferred bool
-	nice      int // before it was
+	preferred    bool
+	nice, before int // while it is, and before
 }
 
 func (a *affinity) pin(cpu int) bool {
@@ -276,11 +276,12 @@ func (a *affinity) prefer(on bool) {
 	case err != nil:
 		return
 	case on:
-		a.nice = now
-		a.preferred = unix.Setpriority(unix.PRIO_PROCESS, 0, now-preference) == nil // takes CAP_SYS_NICE
+		const first = -20
+		a.nice, a.before = max(now-preference, first), now
+		a.preferred = unix.Setpriority(unix.PRIO_PROCESS, 0, a.nice) == nil // takes CAP_SYS_NICE
 		return
-	case now == a.nice-preference: // else somebody else has chosen meanwhile
-		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, a.nice)
+	case now == a.nice: // else somebody else has chosen meanwhile
+		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, a.before)
 	}
 	a.preferred = false
 }

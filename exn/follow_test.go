@@ -238,6 +238,13 @@ func TestPreference(t *testing.T) {
 	is("set by somebody else", before+1)
 	a.prefer(false)
 	is("again", before+1)
+	if err := unix.Setpriority(unix.PRIO_PROCESS, 0, -18); err != nil {
+		t.Fatal(err)
+	}
+	a.prefer(true)
+	is("almost first before", -20)
+	a.prefer(false)
+	is("not any more", -18)
 }
 
 func TestParseRunning(t *testing.T) {
