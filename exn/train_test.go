@@ -450,26 +450,28 @@ func TestTrainsKeepBudget(t *testing.T) {
 func TestBudgetOfBig(t *testing.T) {
 	simulate(t, 2, nil, func(r *rig) {
 		n := r.n[1]
-		for _, c := range []struct{ longest, budget, want int }{
-			{0, 16, 16}, {1000, 16, 16}, {65535, 16, 16}, {65536, 16, 8}, {196501, 16, 5}, {261984, 16, 4}, {261984, 3, 1},
-		} {
-			n.longest[1] = c.longest
-			given := 0
-			n.take(1, func(_ time.Duration, budget int) (int, int) { given = budget; return 0, 0 }, 0, c.budget)
-			if given != c.want || n.longest[1] != c.longest {
-				t.Errorf("after one of %d bytes a poll with a budget of %d has %d, want %d", c.longest, c.budget, given, c.want)
-			}
-		}
-		n.longest = [2]int{}
-		for k, longest := range []int{261984, 1000, 0, 261984} {
-			want := []int{16, 4, 16, 16}[k]
-			n.take(1, func(_ time.Duration, budget int) (int, int) {
-				if budget != want {
-					t.Errorf("poll %d has a budget of %d, want %d", k, budget, want)
+		n.ask(func() {
+			for _, c := range []struct{ longest, budget, want int }{
+				{0, 16, 16}, {1000, 16, 16}, {65535, 16, 16}, {65536, 16, 8}, {196501, 16, 5}, {261984, 16, 4}, {261984, 3, 1},
+			} {
+				n.longest[1] = c.longest
+				given := 0
+				n.take(1, func(_ time.Duration, budget int) (int, int) { given = budget; return 0, 0 }, 0, c.budget)
+				if given != c.want || n.longest[1] != c.longest {
+					t.Errorf("after one of %d bytes a poll with a budget of %d has %d, want %d", c.longest, c.budget, given, c.want)
 				}
-				n.written = max(n.written, longest)
-				return min(longest, 1), longest
-			}, 0, 16)
-		}
+			}
+			n.longest = [2]int{}
+			for k, longest := range []int{261984, 1000, 0, 261984} {
+				want := []int{16, 4, 16, 16}[k]
+				n.take(1, func(_ time.Duration, budget int) (int, int) {
+					if budget != want {
+						t.Errorf("poll %d has a budget of %d, want %d", k, budget, want)
+					}
+					n.written = max(n.written, longest)
+					return min(longest, 1), longest
+				}, 0, 16)
+			}
+		})
 	})
 }
