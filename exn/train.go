@@ -109,20 +109,9 @@ func (t *train) couple() (n int, v exteth.VNet) {
 	}
 	binary.BigEndian.PutUint16(p[2:], uint16(length))
 	binary.BigEndian.PutUint16(p[10:], 0)
-	binary.BigEndian.PutUint16(p[10:], ^onesSum(0, p[:mtu.IPv4Header]))
+	binary.BigEndian.PutUint16(p[10:], ^exteth.OnesSum(0, p[:mtu.IPv4Header]))
 	// The field has the sum of the pseudo-header, of which the length is a part.
 	field := p[mtu.IPv4Header+int(v.CsumOffset):]
-	binary.BigEndian.PutUint16(field, onesSum(t.n-t.first, field[:2]))
+	binary.BigEndian.PutUint16(field, exteth.OnesSum(uint64(t.n-t.first), field[:2]))
 	return t.n, v
-}
-
-// onesSum adds words to a number, in one's complement arithmetic.
-func onesSum(sum int, words []byte) uint16 {
-	for k := 0; k < len(words); k += 2 {
-		sum += int(binary.BigEndian.Uint16(words[k:]))
-	}
-	for sum > 0xffff {
-		sum = sum&0xffff + sum>>16
-	}
-	return uint16(sum)
 }

@@ -45,7 +45,7 @@ func (s segment) packet() packet {
 	from, to := addr4(0).As4(), addr4(1).As4()
 	copy(p[12:], from[:])
 	copy(p[16:], to[:])
-	binary.BigEndian.PutUint16(p[10:], ^onesSum(0, p[:20]))
+	binary.BigEndian.PutUint16(p[10:], ^exteth.OnesSum(0, p[:20]))
 	t := p[20:]
 	binary.BigEndian.PutUint16(t, 1000)
 	binary.BigEndian.PutUint16(t[2:], s.port)
@@ -63,7 +63,7 @@ func (s segment) packet() packet {
 		t[header+k] = byte((s.seq + uint32(k)) * 7 >> 3)
 	}
 	v := exteth.VNet{Flags: exteth.NeedsChecksum, CsumStart: 20, CsumOffset: 16, HdrLen: uint16(20 + header)}
-	binary.BigEndian.PutUint16(t[16:], onesSum(6+len(t), p[12:20]))
+	binary.BigEndian.PutUint16(t[16:], exteth.OnesSum(uint64(6+len(t)), p[12:20]))
 	if s.gso > 0 {
 		v.GSO, v.GSOSize = exteth.GSOTCPv4|s.ecn, uint16(s.gso)
 	}
@@ -84,10 +84,10 @@ func frameOf(p []byte) []byte {
 func onWire(t interface{ Fatalf(string, ...any) }, packets []packet) (wire [][]byte, push bool) {
 	take := func(f []byte) {
 		p := append([]byte(nil), f[mtu.MACHeader:]...)
-		if onesSum(0, p[:20]) != 0xffff {
+		if exteth.OnesSum(0, p[:20]) != 0xffff {
 			t.Fatalf("IP checksum of % x", p[:40])
 		}
-		if even := append(p[20:len(p):len(p)], make([]byte, len(p)%2)...); onesSum(6+len(p)-20+int(onesSum(0, p[12:20])), even) != 0xffff {
+		if pseudo := exteth.OnesSum(uint64(6+len(p)-20), p[12:20]); exteth.OnesSum(uint64(pseudo), p[20:]) != 0xffff {
 			t.Fatalf("TCP checksum of % x, %d bytes", p[:40], len(p))
 		}
 		push = p[33]&tcpPSH != 0
@@ -99,7 +99,7 @@ func onWire(t interface{ Fatalf(string, ...any) }, packets []packet) (wire [][]b
 	}
 	for _, p := range packets {
 		f, v := frameOf(p.data), p.vnet.Shift(mtu.MACHeader)
-		if partial := onesSum(6+len(p.data)-20, p.data[12:20]); v.Flags != 0 && binary.BigEndian.Uint16(p.data[36:])%0xffff != partial%0xffff {
+		if partial := exteth.OnesSum(uint64(6+len(p.data)-20), p.data[12:20]); v.Flags != 0 && binary.BigEndian.Uint16(p.data[36:])%0xffff != partial%0xffff {
 			t.Fatalf("the partial checksum of %d bytes is %#x, not %#x", len(p.data), p.data[36:38], partial)
 		}
 		if v.GSO == exteth.GSONone {

@@ -5,10 +5,10 @@ import (
 	"math/bits"
 )
 
-// onesSum adds the 16-bit big-endian words of b to sum, in one's complement
+// OnesSum adds the 16-bit big-endian words of b to sum, in one's complement
 // arithmetic. It works on 64 bits at a time: 2^16 is 1 modulo 2^16-1, so the words
 // can be folded at the end (RFC 1071, 2 B and C). An odd last byte counts as the high one.
-func onesSum(sum uint64, b []byte) uint64 {
+func OnesSum(sum uint64, b []byte) uint16 {
 	var carry uint64
 	for len(b) >= 32 {
 		sum, carry = bits.Add64(sum, binary.BigEndian.Uint64(b), 0)
@@ -28,7 +28,7 @@ func onesSum(sum uint64, b []byte) uint64 {
 		last |= uint64(c) << (56 - 8*i)
 	}
 	sum, carry = bits.Add64(sum, last, 0)
-	return sum + carry
+	return fold(sum + carry)
 }
 
 // fold brings a sum to 16 bits.
@@ -50,7 +50,7 @@ func CompleteChecksum(frame []byte, v VNet) (VNet, error) {
 	if !v.Check(len(frame)) {
 		return v, ErrVNet
 	}
-	putChecksum(frame[int(v.CsumStart)+int(v.CsumOffset):], onesSum(0, frame[v.CsumStart:]))
+	putChecksum(frame[int(v.CsumStart)+int(v.CsumOffset):], OnesSum(0, frame[v.CsumStart:]))
 	v.Flags &^= NeedsChecksum
 	v.CsumStart, v.CsumOffset = 0, 0
 	return v, nil
@@ -58,8 +58,8 @@ func CompleteChecksum(frame []byte, v VNet) (VNet, error) {
 
 // putChecksum stores the complement of a sum. 0 becomes 0xffff, the same number in
 // one's complement; in UDP 0 would mean that there is no checksum.
-func putChecksum(field []byte, sum uint64) {
-	c := ^fold(sum)
+func putChecksum(field []byte, sum uint16) {
+	c := ^sum
 	if c == 0 {
 		c = 0xffff
 	}

@@ -135,8 +135,8 @@ func parseHello(b []byte) (h hello, ok bool) {
 	return h, link >= uint32(mtu.MinIPv4) && link <= uint32(mtu.MaxLink)
 }
 
-// Caps are the virtio features that a receiver takes; what it does not take the
-// sender completes in software.
+// Caps are the offloads that a receiver takes, virtio's and one more; what it does not
+// take the sender completes in software.
 type Caps uint16
 
 // The capabilities.

@@ -113,7 +113,7 @@ func newSegmenter(frame []byte, v VNet) (s segmenter, err error) {
 	if ip.family == mtu.IPv6 {
 		addresses = frame[mtu.MACHeader+8 : mtu.MACHeader+40]
 	}
-	s.pseudo = uint64(fold(onesSum(uint64(ip.protocol), addresses))) // folded: adding the length cannot overflow
+	s.pseudo = uint64(OnesSum(uint64(ip.protocol), addresses))
 	return s, nil
 }
 
@@ -163,7 +163,7 @@ func (s *segmenter) next(dst []byte) {
 		id := binary.BigEndian.Uint16(ip[4:]) + uint16(s.index) // as Linux does: one ID each
 		binary.BigEndian.PutUint16(ip[4:], id)
 		ip[10], ip[11] = 0, 0
-		binary.BigEndian.PutUint16(ip[10:], ^fold(onesSum(0, ip[:s.ip.transport-mtu.MACHeader])))
+		binary.BigEndian.PutUint16(ip[10:], ^OnesSum(0, ip[:s.ip.transport-mtu.MACHeader]))
 	} else {
 		binary.BigEndian.PutUint16(ip[4:], uint16(len(ip)-mtu.IPv6Header))
 	}
@@ -181,6 +181,6 @@ func (s *segmenter) next(dst []byte) {
 		binary.BigEndian.PutUint16(t[4:], uint16(len(t)))
 	}
 	field[0], field[1] = 0, 0
-	putChecksum(field, onesSum(s.pseudo+uint64(len(t)), t))
+	putChecksum(field, OnesSum(s.pseudo+uint64(len(t)), t))
 	s.index++
 }

@@ -53,12 +53,12 @@ func appendError(b, frame []byte, e icmpError) (_ []byte, ok bool) {
 	b = append(b, 0, 0, 0x40, 0, 64, protoICMP, 0, 0)
 	b = append(b, ip[16:20]...)
 	b = append(b, ip[12:16]...)
-	binary.BigEndian.PutUint16(b[at+10:], ^fold(onesSum(0, b[at:])))
+	binary.BigEndian.PutUint16(b[at+10:], ^OnesSum(0, b[at:]))
 	at = len(b)
 	b = append(b, e.type4, e.code4, 0, 0)
 	b = binary.BigEndian.AppendUint32(b, e.rest)
 	b = append(b, quote...)
-	binary.BigEndian.PutUint16(b[at+2:], ^fold(onesSum(0, b[at:])))
+	binary.BigEndian.PutUint16(b[at+2:], ^OnesSum(0, b[at:]))
 	return b, true
 }
 
@@ -84,8 +84,8 @@ func appendError6(b, frame, ip []byte, p ipPacket, e icmpError) ([]byte, bool) {
 	b = append(b, e.type6, e.code6, 0, 0)
 	b = binary.BigEndian.AppendUint32(b, e.rest)
 	b = append(b, quote...)
-	sum := onesSum(uint64(protoICMPv6+len(b)-msg), b[at+8:at+40])
-	binary.BigEndian.PutUint16(b[msg+2:], ^fold(onesSum(uint64(fold(sum)), b[msg:])))
+	sum := OnesSum(uint64(protoICMPv6+len(b)-msg), b[at+8:at+40])
+	binary.BigEndian.PutUint16(b[msg+2:], ^OnesSum(uint64(sum), b[msg:]))
 	return b, true
 }
 
