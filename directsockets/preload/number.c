@@ -21,6 +21,7 @@
 #include "clock.h"
 #include "conn.h"
 #include "files.h"
+#include "process.h"
 #include "single.h"
 
 int number_here(const struct conn *c)
@@ -35,7 +36,7 @@ int number_still(const struct conn *c, int fd)
 {
 	enum { NAPS = 10000 };
 	for (int other, i = 0; i < NAPS; i++, clock_nap()) {
-		if (files_ours(fd))
+		if (files_ours(fd) || process_leaving)
 			return fd;
 		if (c->kept && files_ours(c->kept)) // else it is another process'
 			return c->kept;

@@ -23,7 +23,8 @@
 // one of whose threads gets a table of descriptors of its own: there is one here.
 //
 // exit: what is open is closed in order, so that peers see SHUTDOWN rather than
-// a death.
+// a death. To the kernel it stays open: calls that other threads are in do not fail, they end with
+// the process.
 #include "real.h"
 
 #include "process.h"
@@ -56,6 +57,8 @@ static uint32_t id;
 static _Atomic uint32_t marks;
 // The seat of the child to be for which references are counted; NULL: for this process itself.
 static __thread const uint64_t *heir __attribute__((tls_model("initial-exec")));
+
+_Atomic bool process_leaving;
 
 static __thread bool lent __attribute__((tls_model("initial-exec"))); // to a child, at least until then
 
@@ -104,6 +107,7 @@ static void child(void)
 {
 	bool cloned = !heir; // past us, so that nothing was counted for it before
 	id = own_id();
+	process_leaving = false;
 	marks = id * 2654435761u; // others than the parent's, which walks over the same connections
 	*alive = 1;
 	lock_child();
@@ -161,6 +165,7 @@ static void leave(void)
 {
 	if (config.off || !alive || !*alive || process_borrowed())
 		return;
+	process_leaving = true;
 	for (int fd = 0; fd < files_top(); fd++)
 		if (files_conn(fd))
 			conn_close(fd, false);

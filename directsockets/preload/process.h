@@ -21,6 +21,9 @@ static inline bool process_ready(void) { return process_alive && *process_alive;
 // there about the process stays as it is.
 bool process_borrowed(void);
 
+// process_leaving: the process ends, and its descriptors stay what they are until it has.
+extern _Atomic bool process_leaving;
+
 // process_begin is safe to call at any time, any number of times.
 void process_begin(void);
 

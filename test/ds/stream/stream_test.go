@@ -369,3 +369,11 @@ func TestEnded(t *testing.T) {
 		t.Errorf("%v, %d lanes\n%s", err, lanes, text)
 	}
 }
+
+// Threads that are in calls while their process ends are not told that it has closed their sockets.
+func TestExits(t *testing.T) {
+	lanes, text, err := preloaded(t, []string{ds.Build(t, "exits", nil, "exits.c")})
+	if err != nil || lanes < 200 || strings.Contains(text, "exits: ") {
+		t.Errorf("%v, %d lanes\n%s", err, lanes, text)
+	}
+}
