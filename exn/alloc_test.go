@@ -166,6 +166,22 @@ func TestDeviceIsDrained(t *testing.T) {
 	}
 }
 
+// A poll for messages counts the bytes of super-packets of UDP that it fetched for them.
+func TestBytesOfBursts(t *testing.T) {
+	i, d := handDriven(t)
+	d[0].packet, d[0].vnet = udp(addr4(0), addr4(1), 30000, 0), udpSuper
+	deliver(i, d, 10)
+	for range 20 {
+		turn(i[0])
+		turn(i[1])
+	}
+	d[0].left = 2
+	i[0].pollDevice(2)
+	if r := i[1].pollVELO(3); r.Work != 2 || r.Bytes < 60000 {
+		t.Errorf("%+v", r)
+	}
+}
+
 // Who goes to sleep has told before what it fetched, also after a poll that used all of
 // its budget.
 func TestSleepTells(t *testing.T) {
