@@ -66,6 +66,7 @@ func (c *captureCommand) options() capture.Options {
 func (c *captureCommand) Run(out output, errs messages) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // the second signal is not waited for
 	chosen := showCommand{Fabric: c.Fabric, Node: c.Node, Name: c.Name}
 	s, err := chosen.state(ctx)
 	if err != nil {
@@ -91,7 +92,7 @@ func (c *captureCommand) Run(out output, errs messages) error {
 		frames, dropped, err = c.copy(bufio.NewWriterSize(file, 256<<10), r)
 	}
 	if ctx.Err() != nil || errors.Is(err, syscall.EPIPE) {
-		err = nil // interrupted, or nobody reads any more
+		err = nil // nobody reads any more, or the rest did not come after the interrupt
 	}
 	fmt.Fprintf(errs, "exn-tun: %d frames captured, %d dropped by the capture\n", frames, dropped)
 	return err

@@ -261,6 +261,39 @@ func TestSlowLooker(t *testing.T) {
 	}
 }
 
+// What crossed before the end is in the stream.
+func TestStreamEnds(t *testing.T) {
+	for range 20 {
+		r, w := io.Pipe()
+		source := new(tap)
+		ctx, stop := context.WithCancel(t.Context())
+		go func() { w.CloseWithError(Stream(ctx, w, source, about, Options{})) }()
+		reader := NewReader(r)
+		for range 2 {
+			if _, err := reader.Next(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		const sent = 10
+		for range sent {
+			source.f(frames()["ping"])
+		}
+		stop()
+		got := 0
+		for b, err := reader.Next(); err != io.EOF; b, err = reader.Next() {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if b.Frame != nil {
+				got++
+			}
+		}
+		if got != sent || source.f != nil {
+			t.Fatalf("%d frames of %d; still captured: %v", got, sent, source.f != nil)
+		}
+	}
+}
+
 func TestStreamRefuses(t *testing.T) {
 	for _, o := range []Options{{Filter: "fly"}, {Snap: -1}} {
 		if err := Stream(t.Context(), io.Discard, new(tap), about, o); err == nil {

@@ -44,7 +44,7 @@ func (o Options) Check() error {
 }
 
 // Stream writes the frames of an interface to w until ctx is done, which is no error,
-// or w fails. Wanted frames that w is too slow for are dropped, and counted in the stream.
+// with those that crossed before, or w fails. Wanted frames that w is too slow for are dropped, and counted in the stream.
 func Stream(ctx context.Context, w io.Writer, from Source, about About, o Options) error {
 	if err := o.Check(); err != nil {
 		return err
@@ -63,14 +63,20 @@ func Stream(ctx context.Context, w io.Writer, from Source, about About, o Option
 	defer stop()
 	out := appendStart(nil, about, o.Snap)
 	told := uint64(0)
-	for {
-		if _, err := w.Write(out); err != nil {
-			return fmt.Errorf("capture: %w", err)
+	for ended := false; ; {
+		if len(out) > 0 {
+			if _, err := w.Write(out); err != nil {
+				return fmt.Errorf("capture: %w", err)
+			}
+		}
+		if ended {
+			return nil
 		}
 		select {
 		case <-q.more:
 		case <-ctx.Done():
-			return nil
+			stop()
+			ended = true
 		}
 		var dropped uint64
 		if out, dropped = q.swap(out[:0]); dropped != told {

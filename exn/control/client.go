@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -52,8 +53,14 @@ type Answer struct {
 	stop func() bool
 }
 
-// Read reads what the handler wrote after its reply.
+// Read reads what the handler writes after its reply.
 func (a *Answer) Read(b []byte) (int, error) { return a.r.Read(b) }
+
+// end tells the handler that no more is wanted. What it has written can still be read.
+func (a *Answer) end() {
+	a.conn.SetReadDeadline(time.Now().Add(patience))
+	a.conn.CloseWrite()
+}
 
 // Close ends the call.
 func (a *Answer) Close() error {
@@ -61,8 +68,9 @@ func (a *Answer) Close() error {
 	return a.conn.Close()
 }
 
-// Ask asks the daemon of a node and decodes its reply. ctx ends the whole call. The
-// caller closes the answer.
+// Ask asks the daemon of a node and decodes its reply. When ctx is done the handler's
+// context is, too: there is no answer, or it ends with what the handler still writes.
+// The caller closes the answer.
 func Ask(ctx context.Context, dir string, node fabric.NodeID, command string, arguments, reply any) (*Answer, error) {
 	q := question{Version: version, Command: command}
 	var err error
@@ -89,6 +97,9 @@ func Ask(ctx context.Context, dir string, node fabric.NodeID, command string, ar
 	if _, err = conn.Write(append(text, '\n')); err == nil {
 		err = a.reply(reply)
 	}
+	if err == nil && !a.stop() {
+		err = ctx.Err()
+	}
 	if err != nil {
 		a.Close()
 		if ctx.Err() != nil {
@@ -96,6 +107,7 @@ func Ask(ctx context.Context, dir string, node fabric.NodeID, command string, ar
 		}
 		return nil, fmt.Errorf("asking node %d: %w", node, err)
 	}
+	a.stop = context.AfterFunc(ctx, a.end)
 	return a, nil
 }
 

@@ -217,6 +217,50 @@ func TestCancel(t *testing.T) {
 	}
 }
 
+// Who wants no more gets what the handler still has to say.
+func TestCancelledStream(t *testing.T) {
+	dir, _ := listen(t, map[string]Handler{"tell": func(c *Call) error {
+		if err := c.Reply(nil); err != nil {
+			return err
+		}
+		<-c.Context.Done()
+		_, err := io.WriteString(c, "the rest")
+		return err
+	}})
+	ctx, cancel := context.WithCancel(t.Context())
+	a, err := Ask(ctx, dir, node, "tell", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	cancel()
+	if got, err := io.ReadAll(a); string(got) != "the rest" || err != nil {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+// But it does not wait for that for ever.
+func TestCancelledStreamHangs(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	dir, _ := listen(t, map[string]Handler{"hang": func(c *Call) error {
+		err := c.Reply(nil)
+		<-release
+		return err
+	}})
+	defer close(release)
+	ctx, cancel := context.WithCancel(t.Context())
+	a, err := Ask(ctx, dir, node, "hang", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	cancel()
+	if got, err := io.ReadAll(a); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
 func TestHostileQuestions(t *testing.T) {
 	dir, _ := listen(t, map[string]Handler{"add": calculator})
 	for question, says := range map[string]string{

@@ -21,7 +21,8 @@
 //	◄ whatever the command says follows
 //
 // The number is the version of all of it, commands and arguments included. Closing
-// the sending direction ends the question: the handler's context is done.
+// the sending direction ends the question: the handler's context is done, and what it
+// still writes is read to the end.
 //
 // # Trust
 //

@@ -26,7 +26,8 @@ const (
 	maxQuestion = 4096
 	// maxCalls bounds the questions asked at once. More wait in the socket's queue.
 	maxCalls = 32
-	// patience is how long a question may take to arrive, and a reader not to read.
+	// patience is how long a question may take to arrive, a reader not to read, and the
+	// rest of an answer that is no longer wanted to come.
 	patience = 5 * time.Second
 )
 

@@ -116,19 +116,22 @@ func TestTshark(t *testing.T) {
 			t.Errorf("no %q in what tshark reads:\n%s", want, icmp)
 		}
 	}
-	// It knows the length of big packets, too, which they do not say themselves. (Of the last
-	// frames before a capture ends some may be missing.)
+	// It knows the length of big packets, too, which they do not say themselves.
 	const headers = 14 + 20 + 32
-	longest := 0
+	longest, total := 0, 0
 	for line := range strings.Lines(string(a.Run(a.Program(root, "tshark", "-r", file, "-Y", "tcp.len > 0", "-T", "fields", "-e", "frame.len", "-e", "tcp.len")))) {
 		var frame, payload int
 		if _, err := fmt.Sscan(line, &frame, &payload); err != nil || frame != headers+payload {
 			t.Errorf("%q: %v; want a frame %d bytes longer than its payload", line, err, headers)
 		}
 		longest = max(longest, payload)
+		total += payload
 	}
 	if big := a.Snapshot().Counters["tx_coupled"] > 0; longest == 0 || big && longest < 1<<16 {
 		t.Errorf("%d bytes of TCP in the longest packet; there are big ones: %v", longest, big)
+	}
+	if total < bulk {
+		t.Errorf("%d bytes of TCP were captured, want %d", total, bulk)
 	}
 	all := string(a.Run(a.Program(root, "tshark", "-r", file, "-Y", "_ws.malformed or _ws.expert.severity == error")))
 	if strings.TrimSpace(all) != "" {
