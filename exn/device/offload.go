@@ -3,6 +3,7 @@ package device
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -104,23 +105,13 @@ func (d *TunTap) allowBig() error {
 }
 
 // lookForBig finds out whether big packets can be taken now, and whether that is news. They
-// are not while the interface passes packets on, for the next one would have to cut them:
-// Linux itself switches off LRO then.
+// are not while packets are passed on, for the next interface would have them cut by the
+// CPU, which halves what a stream carries; Linux itself switches off LRO then.
 func (d *TunTap) lookForBig() (changed bool) {
-	big := d.knowsBig && !d.forwards()
+	big := d.knowsBig && !d.forwarding.passesOn(time.Now())
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	changed = big != d.big && d.offloads&exteth.CapBig != 0
 	d.big = big
 	return changed
-}
-
-// forwards says whether the kernel passes packets on that come by the interface, or may.
-func (d *TunTap) forwards() bool {
-	var text [1]byte
-	if d.forward == nil {
-		return true
-	}
-	_, err := d.forward.ReadAt(text[:], 0)
-	return err != nil || text[0] != '0'
 }

@@ -22,15 +22,15 @@ const aliasPrefix = "exnet: "
 
 // A TunTap is a TUN or TAP of the kernel.
 type TunTap struct {
-	fd      int
-	name    string
-	index   int
-	kind    Kind
-	mtu     int
-	adopted bool
-	handle  *netlink.Handle // of the interface's namespace
-	events  *os.File        // the same, for what changes in it
-	forward *os.File        // the sysctl that says whether packets that come by it are passed on
+	fd         int
+	name       string
+	index      int
+	kind       Kind
+	mtu        int
+	adopted    bool
+	handle     *netlink.Handle // of the interface's namespace
+	events     *os.File        // the same, for what changes in it
+	forwarding forwarding
 
 	knowsBig bool // the kernel knows what exteth.CapBig is
 
@@ -96,7 +96,7 @@ func (d *TunTap) attach(c Config) (err error) {
 	d.fd = fd
 	// Opened here, since it is that of the namespace whose thread opens it. Without, the
 	// interface does without exteth.CapBig.
-	d.forward, _ = os.Open("/proc/sys/net/ipv4/conf/" + d.name + "/forwarding")
+	d.forwarding = openForwarding(d.name)
 	return nil
 }
 
@@ -184,9 +184,7 @@ func (d *TunTap) Close() error {
 	if d.events != nil {
 		d.events.Close() // may have been, by who watched
 	}
-	if d.forward != nil {
-		d.forward.Close()
-	}
+	d.forwarding.close()
 	if err != nil {
 		return fmt.Errorf("removing interface %s: %w", d.name, err)
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -324,10 +325,11 @@ func TestOffloadsAreShown(t *testing.T) {
 // Big packets can be taken while nothing is passed on; who watches hears when that changes.
 func TestBigPackets(t *testing.T) {
 	ns := netns.New(t)
-	d := open(t, Config{Namespace: ns.String(), Offloads: exteth.CapAll})
+	d := open(t, Config{Namespace: ns.String(), Offloads: exteth.CapAll, Addresses: []netip.Prefix{netip.MustParsePrefix("10.7.1.1/24")}})
 	if linkIn(t, ns, "exn0").Attrs().GROIPv4MaxSize == 0 {
 		t.Skip("this kernel has no BIG TCP over IPv4 (Linux 6.3)")
 	}
+	netns.Veth(t, netns.End{NS: ns, Link: "on", Addr: []string{"10.7.2.1/24"}}, netns.End{NS: netns.New(t), Link: "end", Addr: []string{"10.7.2.2/24"}})
 	heard := make(chan struct{}, 100)
 	stop, err := d.WatchAddresses(func([]netip.Prefix) { heard <- struct{}{} })
 	if err != nil {
@@ -335,26 +337,41 @@ func TestBigPackets(t *testing.T) {
 	}
 	defer stop()
 	<-heard // which comes in any case
-	sysctl := func(name, value string) {
-		if err := os.WriteFile("/proc/sys/net/ipv4/"+name, []byte(value), 0); err != nil {
-			t.Skip("cannot change what is passed on in a namespace: ", err)
+	want := func(what string, big bool) {
+		t.Helper()
+		if got := d.Offloads(); got&exteth.CapBig != 0 != big || got|exteth.CapBig != exteth.CapAll {
+			t.Errorf("%s: %v", what, got)
 		}
 	}
-	for _, c := range []struct {
-		what   string
-		change func()
-		big    bool
-	}{
-		{"all forward", func() { sysctl("ip_forward", "1") }, false},
-		{"none does", func() { sysctl("ip_forward", "0") }, true},
-		{"exn0 forwards", func() { sysctl("conf/exn0/forwarding", "1") }, false},
-		{"not any more", func() { sysctl("conf/exn0/forwarding", "0") }, true},
-	} {
-		ns.Do(t, c.change)
-		<-heard
-		if got := d.Offloads(); got&exteth.CapBig != 0 != c.big || got|exteth.CapBig != exteth.CapAll {
-			t.Errorf("%s: %v", c.what, d.Offloads())
+	want("at first", true)
+	forwarding := func(name, value string) {
+		ns.Do(t, func() {
+			if err := os.WriteFile("/proc/sys/net/ipv4/"+name, []byte(value), 0); err != nil {
+				t.Skip("cannot change what is passed on in a namespace: ", err)
+			}
+		})
+	}
+	for _, name := range []string{"ip_forward", "conf/exn0/forwarding"} {
+		forwarding(name, "1")
+		time.Sleep(100 * time.Millisecond) // so that it looks because of that before it looks because of time
+		foreign := []byte{0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0x63, 0xc0, 10, 7, 1, 2, 10, 7, 2, 2, 0, 9, 0, 9, 0, 8, 0, 0}
+		for n, passed := 0, false; !passed; n++ { // again, until it has looked before one and after it
+			if n == 200 {
+				t.Fatal("twenty seconds of packets, and nothing was heard")
+			}
+			if err := d.Write(foreign, exteth.VNet{}); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case <-heard:
+				passed = true
+			case <-time.After(100 * time.Millisecond):
+			}
 		}
+		want("packets are passed on with "+name, false)
+		forwarding(name, "0")
+		<-heard
+		want("no more with "+name, true)
 	}
 	if err := d.SetOffloads(exteth.CapAll &^ exteth.CapBig); err != nil || d.Offloads() != exteth.CapAll&^exteth.CapBig {
 		t.Errorf("switched off: %v, %v", d.Offloads(), err)

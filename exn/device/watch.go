@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -43,21 +44,19 @@ func (d *TunTap) WatchAddresses(f func([]netip.Prefix)) (stop func(), err error)
 	var over sync.WaitGroup
 	over.Go(func() {
 		var last []netip.Prefix
-		for first := true; ; first = false {
-			// An error here means that the interface is gone: the loop learns of that.
-			if s, err := d.Status(); err == nil {
-				var now []netip.Prefix
-				for _, a := range s.Addresses {
-					now = append(now, a.Prefix)
-				}
-				if big := d.lookForBig(); first || big || !slices.Equal(now, last) {
-					f(now)
-				}
-				last = now
+		told := false
+		for changed, watched := true, true; watched; changed, watched = d.hear() {
+			now, err := last, error(nil)
+			if changed {
+				now, err = d.prefixes()
 			}
-			if !d.heardOfAddresses() {
-				return
+			if err != nil {
+				continue // the interface is gone: the loop learns of that
 			}
+			if big := d.lookForBig(); !told || big || !slices.Equal(now, last) {
+				f(now)
+			}
+			last, told = now, true
 		}
 	})
 	return func() {
@@ -66,10 +65,29 @@ func (d *TunTap) WatchAddresses(f func([]netip.Prefix)) (stop func(), err error)
 	}, nil
 }
 
-// heardOfAddresses waits until something of the namespace has changed. It returns
-// false when the watch is over.
-func (d *TunTap) heardOfAddresses() bool {
-	var message [1]byte // the rest is dropped
+func (d *TunTap) prefixes() (all []netip.Prefix, err error) {
+	s, err := d.Status()
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range s.Addresses {
+		all = append(all, a.Prefix)
+	}
+	return all, nil
+}
+
+// hear waits until something of the namespace has changed, or it is time to look again
+// whether it passes packets on. In the end it is not watched any more.
+func (d *TunTap) hear() (changed, watched bool) {
+	var again time.Time
+	if d.knowsBig && d.forwarding.may {
+		again = time.Now().Add(forwardingAgain)
+	}
+	_ = d.events.SetReadDeadline(again) // fails as the read will
+	var message [1]byte                 // the rest is dropped
 	_, err := d.events.Read(message[:])
-	return err == nil || errors.Is(err, unix.ENOBUFS)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return false, true
+	}
+	return true, err == nil || errors.Is(err, unix.ENOBUFS)
 }
