@@ -74,7 +74,7 @@ func TestFuzzIsLeftOutWhenLate(t *testing.T) {
 
 func TestSchedule(t *testing.T) {
 	for left, want := range map[time.Duration]schedule{
-		time.Hour:        {seeds: 10 * time.Minute, fuzz: 14 * time.Minute, limit: 25 * time.Minute},
+		time.Hour:        {seeds: 9 * time.Minute, fuzz: 13 * time.Minute, limit: 25 * time.Minute},
 		14 * time.Minute: {seeds: 9 * time.Minute, fuzz: 12 * time.Minute, limit: 14 * time.Minute},
 		4 * time.Minute:  {seeds: -time.Minute, fuzz: 2 * time.Minute, limit: 4 * time.Minute},
 	} {

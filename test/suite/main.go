@@ -57,7 +57,7 @@ type schedule struct {
 }
 
 var (
-	short = schedule{seeds: 10 * time.Minute, fuzz: 14 * time.Minute, limit: 25 * time.Minute, pkg: 10 * time.Minute, most: 10 * time.Minute, rest: 5 * time.Minute}
+	short = schedule{seeds: 9 * time.Minute, fuzz: 13 * time.Minute, limit: 25 * time.Minute, pkg: 10 * time.Minute, most: 10 * time.Minute, rest: 5 * time.Minute}
 	long  = schedule{seeds: 35 * time.Minute, fuzz: 42 * time.Minute, limit: 45 * time.Minute, pkg: 20 * time.Minute, most: 35 * time.Minute, rest: 10 * time.Minute}
 )
 
