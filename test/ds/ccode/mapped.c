@@ -189,13 +189,14 @@ static void changes(const char *dir)
 	check(r == 0 && fcntl(third, F_DUPFD, file) == file, "inline close");
 	sent(file, 0, 1);
 	often(file);
-	// What is mapped can be sealed.
+	// What is mapped can be sealed. (What TCP sent may not be for a while: pages that were read on
+	// another CPU are given back on the one that sent them, when packets come there again.)
 	int memory = memfd_create("memory", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	check(memory >= 0, "memfd_create");
 	fill(memory, 10, 0, SIZE);
 	often(memory);
 	check(maps("memfd:memory") == expect, "memory is mapped");
-	check(fcntl(memory, F_ADD_SEALS, F_SEAL_WRITE) == 0, "F_SEAL_WRITE");
+	check(fcntl(memory, F_ADD_SEALS, F_SEAL_WRITE) == 0 || (!expect && errno == EBUSY), "F_SEAL_WRITE");
 	// Who may not read it, reads nothing.
 	char path[4096];
 	off_t off = 0;
