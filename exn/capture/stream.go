@@ -43,8 +43,9 @@ func (o Options) Check() error {
 	return err
 }
 
-// Stream writes the frames of an interface to w until ctx is done, which is no error,
-// with those that crossed before, or w fails. Wanted frames that w is too slow for are dropped, and counted in the stream.
+// Stream writes the frames of an interface to w until ctx is done, which is no error, or
+// w fails. All that crossed before ctx was done are written, but those that w was too slow
+// for, which are counted in the stream.
 func Stream(ctx context.Context, w io.Writer, from Source, about About, o Options) error {
 	if err := o.Check(); err != nil {
 		return err
