@@ -10,19 +10,19 @@ import (
 // A forwarding tells whether the kernel passes IPv4 packets on that come by an interface.
 // That it may says little: on a host with Docker it may in every namespace, for new ones
 // begin with the host's setting. So where it may, it counts for as long as it has done so
-// lately, for anybody in the namespace.
+// lately, for anybody in the namespace. Who looks seldom misses what was before the last minute.
 type forwarding struct {
 	setting *os.File // the sysctl of the interface; nil: not known, so it does
 	counts  *os.File // of the namespace; nil: not known, so it does where it may
 
-	may    bool      // what the setting was
-	known  bool      // passed is
-	passed uint64    // so many packets had been
-	until  time.Time // it counts as passing packets on
+	lasts  time.Duration // forwardingLasts but in tests
+	looked time.Time     // at counts
+	passed uint64        // so many packets had been then
+	until  time.Time     // it counts as passing packets on
 }
 
 const (
-	// forwardingAgain is how soon to look again where packets may be passed on.
+	// forwardingAgain is how soon to look again, for who has a use for it.
 	forwardingAgain = time.Second
 	// forwardingLasts is how long it counts after one was.
 	forwardingLasts = time.Minute
@@ -30,6 +30,7 @@ const (
 
 // openForwarding is of the namespace of the thread that calls it.
 func openForwarding(name string) (f forwarding) {
+	f.lasts = forwardingLasts
 	f.setting, _ = os.Open("/proc/sys/net/ipv4/conf/" + name + "/forwarding")
 	f.counts, _ = os.Open("/proc/thread-self/net/snmp")
 	return f
@@ -51,8 +52,8 @@ func (f *forwarding) passesOn(now time.Time) bool {
 		return true
 	}
 	n, _ := f.setting.ReadAt(text, 0)
-	if f.may = !bytes.Equal(bytes.TrimSpace(text[:n]), []byte("0")); !f.may {
-		f.known, f.until = false, time.Time{}
+	if bytes.Equal(bytes.TrimSpace(text[:n]), []byte("0")) {
+		f.looked, f.until = time.Time{}, time.Time{}
 		return false
 	}
 	if f.counts == nil {
@@ -63,10 +64,10 @@ func (f *forwarding) passesOn(now time.Time) bool {
 	if !ok {
 		return true
 	}
-	if f.known && passed != f.passed {
-		f.until = now.Add(forwardingLasts)
+	if passed != f.passed && now.Sub(f.looked) <= f.lasts {
+		f.until = now.Add(f.lasts)
 	}
-	f.passed, f.known = passed, true
+	f.passed, f.looked = passed, now
 	return now.Before(f.until)
 }
 

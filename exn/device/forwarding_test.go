@@ -18,7 +18,7 @@ func TestForwarding(t *testing.T) {
 		t.Cleanup(func() { f.Close() })
 		return f
 	}
-	f := forwarding{setting: file("setting"), counts: file("counts")}
+	f := forwarding{lasts: forwardingLasts, setting: file("setting"), counts: file("counts")}
 	now := time.Now()
 	for k, c := range []struct {
 		setting, counts string
@@ -30,9 +30,11 @@ func TestForwarding(t *testing.T) {
 		{"1\n", snmp("8"), time.Second, true},
 		{"1\n", snmp("8"), time.Minute - 1, true},
 		{"1\n", snmp("8"), 1, false},
-		{"1\n", snmp("9"), 0, true},
-		{"0\n", snmp("10"), 0, false},
-		{"1\n", snmp("11"), 0, false},
+		{"1\n", snmp("9"), time.Minute, true},
+		{"1\n", snmp("10"), time.Minute + 1, false}, // when, is not known
+		{"1\n", snmp("11"), 0, true},
+		{"0\n", snmp("11"), 0, false},
+		{"1\n", snmp("12"), 0, false},
 		{"1\n", "Ip: Forwarding DefaultTTL\nIp: 1 64\n", 0, true},
 		{"1\n", "Ip: DefaultTTL ForwDatagrams\nIp: 1\n", 0, true},
 		{"1\n", "Ip: ForwDatagrams\nIp: many\n", 0, true},

@@ -81,6 +81,9 @@ func (d *TunTap) Write(packet []byte, v exteth.VNet) error {
 	if v.HdrLen == 0 && len(packet) > longPacket {
 		v.HdrLen = linearHint
 	}
+	if len(packet) > int(mtu.MaxIPv4) {
+		d.lookAgain()
+	}
 	v.Put(header[:], 0)
 	vector := [2]unix.Iovec{{Base: &header[0]}, {Base: unsafe.SliceData(packet)}}
 	vector[0].SetLen(len(header))

@@ -108,10 +108,22 @@ func (d *TunTap) allowBig() error {
 // are not while packets are passed on, for the next interface would have them cut by the
 // CPU, which halves what a stream carries; Linux itself switches off LRO then.
 func (d *TunTap) lookForBig() (changed bool) {
-	big := d.knowsBig && !d.forwarding.passesOn(time.Now())
+	now := time.Now()
+	big := d.knowsBig && !d.forwarding.passesOn(now)
+	if now.Before(d.forwarding.until) {
+		d.lookAgain()
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	changed = big != d.big && d.offloads&exteth.CapBig != 0
 	d.big = big
 	return changed
+}
+
+// lookAgain has who watches look for big packets in a while: when one came, and while they
+// are off for some time. Nobody looks for the sake of an interface that is idle.
+func (d *TunTap) lookAgain() {
+	if !d.due.Swap(true) {
+		_ = d.events.SetReadDeadline(time.Now().Add(forwardingAgain)) // fails as the read will
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -32,7 +33,8 @@ type TunTap struct {
 	events     *os.File        // the same, for what changes in it
 	forwarding forwarding
 
-	knowsBig bool // the kernel knows what exteth.CapBig is
+	knowsBig bool        // the kernel knows what exteth.CapBig is
+	due      atomic.Bool // to look whether big packets can be taken
 
 	mu       sync.Mutex // guards what follows
 	offloads exteth.Caps
@@ -94,8 +96,6 @@ func (d *TunTap) attach(c Config) (err error) {
 		return d.attachError(err)
 	}
 	d.fd = fd
-	// Opened here, since it is that of the namespace whose thread opens it. Without, the
-	// interface does without exteth.CapBig.
 	d.forwarding = openForwarding(d.name)
 	return nil
 }

@@ -330,6 +330,7 @@ func TestBigPackets(t *testing.T) {
 		t.Skip("this kernel has no BIG TCP over IPv4 (Linux 6.3)")
 	}
 	netns.Veth(t, netns.End{NS: ns, Link: "on", Addr: []string{"10.7.2.1/24"}}, netns.End{NS: netns.New(t), Link: "end", Addr: []string{"10.7.2.2/24"}})
+	d.forwarding.lasts = 3 * time.Second
 	heard := make(chan struct{}, 100)
 	stop, err := d.WatchAddresses(func([]netip.Prefix) { heard <- struct{}{} })
 	if err != nil {
@@ -347,20 +348,33 @@ func TestBigPackets(t *testing.T) {
 	forwarding := func(name, value string) {
 		ns.Do(t, func() {
 			if err := os.WriteFile("/proc/sys/net/ipv4/"+name, []byte(value), 0); err != nil {
-				t.Skip("cannot change what is passed on in a namespace: ", err)
+				t.Skip("/proc/sys cannot be written here, as in a container, so that no packets can be passed on: ", err)
 			}
 		})
 	}
-	for _, name := range []string{"ip_forward", "conf/exn0/forwarding"} {
+	foreign := []byte{0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0x63, 0xc0, 10, 7, 1, 2, 10, 7, 2, 2, 0, 9, 0, 9, 0, 8, 0, 0}
+	big := make([]byte, BigPacket) // which the kernel drops
+	big[0] = 0x45
+	for _, p := range [][]byte{foreign, big} {
+		if err := d.Write(p, exteth.VNet{}); err != nil || d.due.Load() != (len(p) == BigPacket) {
+			t.Errorf("after %d bytes it is %v that it looks again; %v", len(p), d.due.Load(), err)
+		}
+	}
+	for name, after := range map[string]func(){
+		"ip_forward":           func() { forwarding("ip_forward", "0") },
+		"conf/exn0/forwarding": func() { forwarding("conf/exn0/forwarding", "0") },
+		"conf/all/forwarding":  func() {}, // but time
+	} {
 		forwarding(name, "1")
-		time.Sleep(100 * time.Millisecond) // so that it looks because of that before it looks because of time
-		foreign := []byte{0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0x63, 0xc0, 10, 7, 1, 2, 10, 7, 2, 2, 0, 9, 0, 9, 0, 8, 0, 0}
+		time.Sleep(100 * time.Millisecond)        // so that it looks because of that before it looks because of packets
 		for n, passed := 0, false; !passed; n++ { // again, until it has looked before one and after it
 			if n == 200 {
 				t.Fatal("twenty seconds of packets, and nothing was heard")
 			}
-			if err := d.Write(foreign, exteth.VNet{}); err != nil {
-				t.Fatal(err)
+			for _, p := range [][]byte{foreign, big} {
+				if err := d.Write(p, exteth.VNet{}); err != nil {
+					t.Fatal(err)
+				}
 			}
 			select {
 			case <-heard:
@@ -369,9 +383,10 @@ func TestBigPackets(t *testing.T) {
 			}
 		}
 		want("packets are passed on with "+name, false)
-		forwarding(name, "0")
+		after()
 		<-heard
 		want("no more with "+name, true)
+		forwarding(name, "0")
 	}
 	if err := d.SetOffloads(exteth.CapAll &^ exteth.CapBig); err != nil || d.Offloads() != exteth.CapAll&^exteth.CapBig {
 		t.Errorf("switched off: %v, %v", d.Offloads(), err)

@@ -24,7 +24,7 @@ type AddressWatcher interface {
 var _ AddressWatcher = (*TunTap)(nil)
 
 // addressEvents opens a netlink socket that hears when addresses change in the
-// namespace of the calling thread, or whether packets are passed on. What it says is not
+// namespace of the calling thread, or whether packets may be passed on. What it says is not
 // looked at, only that something has changed: so nothing is missed when it overflows.
 func addressEvents() (*os.File, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
@@ -79,14 +79,11 @@ func (d *TunTap) prefixes() (all []netip.Prefix, err error) {
 // hear waits until something of the namespace has changed, or it is time to look again
 // whether it passes packets on. In the end it is not watched any more.
 func (d *TunTap) hear() (changed, watched bool) {
-	var again time.Time
-	if d.knowsBig && d.forwarding.may {
-		again = time.Now().Add(forwardingAgain)
-	}
-	_ = d.events.SetReadDeadline(again) // fails as the read will
-	var message [1]byte                 // the rest is dropped
+	var message [1]byte // the rest is dropped
 	_, err := d.events.Read(message[:])
 	if errors.Is(err, os.ErrDeadlineExceeded) {
+		_ = d.events.SetReadDeadline(time.Time{})
+		d.due.Store(false) // behind it, so that no deadline is lost
 		return false, true
 	}
 	return true, err == nil || errors.Is(err, unix.ENOBUFS)

@@ -38,15 +38,13 @@ const threadNS = "/proc/thread-self/ns/net"
 // named is where ip-netns(8) keeps the namespaces that have names.
 const named = "/run/netns"
 
-// New makes a network namespace with the loopback interface up. It passes no packets on,
-// whatever the machine does: those of Linux begin with what that has chosen.
+// New makes a network namespace with the loopback interface up.
 func New() (*NS, error) {
 	var ns *NS
 	err := inside(func() error { return unix.Unshare(unix.CLONE_NEWNET) }, func() (err error) {
 		if ns, err = current(); err != nil {
 			return err
 		}
-		_ = os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("0"), 0) // if it may
 		return up("lo")
 	})
 	if err != nil {
