@@ -14,7 +14,7 @@
 // EXN_FABRIC; EXN_DS=off turns all of it off, and the other variables of the C
 // library (preload/config.c) mean the same here.
 //
-// LANE.md is what both implement. It has the protocol and its reasons; this is how
+// ext-ds.md is what both implement. It has the protocol and its reasons; this is how
 // it is done here.
 //
 // # The life of a connection
@@ -68,7 +68,7 @@
 // unmapped when its channel has ended and no connection has a lane on it.
 //
 // What comes from the peer's memory and messages is checked (internal/lane,
-// message.go, LANE.md section 6); nonsense resets that connection, or ends the
+// message.go, ext-ds.md section 6); nonsense resets that connection, or ends the
 // channel, and nothing else.
 //
 // A large Write out of a [Buffer], memory that the peer has mapped, is copied by the reader

@@ -319,7 +319,7 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// The reasons are numbered as LANE.md and the C library have them.
+// The reasons are numbered as ext-ds.md and the C library have them.
 func TestReasonNames(t *testing.T) {
 	for r, name := range map[status.Reason]string{
 		reasonSetting: "setting", reasonDirectory: "directory", reasonAddress: "address", reasonProof: "proof",

@@ -8,7 +8,7 @@ import (
 	"exnet/directsockets/internal/lane"
 )
 
-// Control messages: LANE.md, section 2.
+// Control messages: ext-ds.md, section 2.
 const messageSize = 256
 
 const (

@@ -7,7 +7,7 @@ import (
 
 // The night watch of a channel is for connections on which the program makes no
 // call, such as the idle ones of a pool. A peer that returns to TCP needs an answer
-// from them within a second (LANE.md: go_back, and SWITCH to be taken). It has a
+// from them within a second (ext-ds.md: go_back, and SWITCH to be taken). It has a
 // waiter of its own, which is in both masks for good and always armed, so the next
 // post of the peer on any lane rings; then all connections are looked at, and it is
 // armed again after a while. So it costs a busy channel a few rings in a second,

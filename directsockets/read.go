@@ -22,7 +22,7 @@ const (
 )
 
 // inbound is the direction that we read: TCP up to SWITCH, the lane up to BACK,
-// TCP again, and every kind of end. LANE.md, section 1, has the tables that turn
+// TCP again, and every kind of end. ext-ds.md, section 1, has the tables that turn
 // and take follow. Guarded by rx.mu.
 type inbound struct {
 	r         lane.Reader

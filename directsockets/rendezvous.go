@@ -20,7 +20,7 @@ import (
 )
 
 // A rendezvous is how connections of this process find their peers in a fabric
-// directory, without a daemon (LANE.md, section 2):
+// directory, without a daemon (ext-ds.md, section 2):
 //
 //	COUNTING ──busy──► OFFERED ──ATTACH came, proof good──► ATTACHED
 //	    ▲  └─peer's offer found──► ATTACHING ──ATTACH_OK──────┘
@@ -52,7 +52,7 @@ const (
 	step       = 8
 )
 
-// The reasons why a connection is on TCP, as LANE.md numbers them.
+// The reasons why a connection is on TCP, as ext-ds.md numbers them.
 const (
 	reasonNone status.Reason = iota
 	reasonSetting

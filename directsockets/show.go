@@ -7,7 +7,7 @@ import (
 	"exnet/directsockets/status"
 )
 
-// What this process publishes of its sockets for exn-tun show (LANE.md, section 7).
+// What this process publishes of its sockets for exn-tun show (ext-ds.md, section 7).
 // The counters of a connection are in its record: to publish them costs nothing.
 //
 // A record is another's only when the garbage collector knows that nobody uses the

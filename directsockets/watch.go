@@ -11,12 +11,12 @@ import (
 
 // The watcher of a channel is one goroutine that sleeps for all connections of
 // the channel on one doorbell, and looks for those that are ready: a user of one
-// waiter (of the eight that LANE.md allows). While there is traffic it looks between
+// waiter (of the eight that ext-ds.md allows). While there is traffic it looks between
 // the runs of the goroutines that it woke, and no peer rings. When it has found
 // nothing a few times it arms, looks again, and sleeps in the netpoller on the doorbell.
 //
 // It looks at no lane on which somebody reads: thousands cost as much as one. Who
-// sleeps there asks the peer for a mark (LANE.md, section 5), and the watcher looks
+// sleeps there asks the peer for a mark (ext-ds.md, section 5), and the watcher looks
 // at the marks. Writers that sleep for room are few, and get none: it looks at each.
 //
 //	reader S                     watcher W                producer
@@ -87,7 +87,7 @@ func (ch *channel) watchBell() {
 // mostRings is how often an honest peer rings at most and wakes nobody: for all slots
 // of all lanes, both ways, where the sleepers got up by themselves; and to take lanes
 // away, once a millisecond for a second. Credit that is not worth waking a writer is another
-// thing: who reads byte by byte rings for each. Who only rings costs us time (DESIGN 2).
+// thing: who reads byte by byte rings for each. Who only rings costs us time (TRU-1).
 func (ch *channel) mostRings() int {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()

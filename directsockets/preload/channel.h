@@ -36,27 +36,27 @@ struct message {
 	uint8_t pad[256 - 4 * 8 - 3 * 8 - sizeof(struct tuple) - 64 - 8];
 };
 
-// The offsets that LANE.md gives.
-_Static_assert(offsetof(struct message, kind) == 0, "LANE.md, control messages");
-_Static_assert(offsetof(struct message, version) == 4, "LANE.md, control messages");
-_Static_assert(offsetof(struct message, lane) == 8, "LANE.md, control messages");
-_Static_assert(offsetof(struct message, generation) == 12, "LANE.md, control messages");
-_Static_assert(offsetof(struct message, reason) == 16, "LANE.md, control messages");
-_Static_assert(offsetof(struct message, lanes) == 20, "LANE.md, control messages");
-_Static_assert(offsetof(struct message, slots) == 24, "LANE.md, control messages");
-_Static_assert(offsetof(struct message, window) == 28, "LANE.md, control messages");
-_Static_assert(offsetof(struct message, size) == 32, "LANE.md, control messages");
-_Static_assert(offsetof(struct message, ino) == 40, "LANE.md, control messages");
-_Static_assert(offsetof(struct message, peer_ino) == 48, "LANE.md, control messages");
-_Static_assert(offsetof(struct message, tuple.local) == 56, "LANE.md, control messages");
-_Static_assert(offsetof(struct message, tuple.remote) == 72, "LANE.md, control messages");
-_Static_assert(offsetof(struct message, tuple.local_port) == 88, "LANE.md, control messages");
-_Static_assert(offsetof(struct message, tuple.remote_port) == 90, "LANE.md, control messages");
-_Static_assert(offsetof(struct message, tuple.v6) == 92, "LANE.md, control messages");
-_Static_assert(offsetof(struct message, name) == 96, "LANE.md, control messages");
-_Static_assert(offsetof(struct message, windows) == 160, "LANE.md, control messages");
-_Static_assert(offsetof(struct message, features) == 164, "LANE.md, control messages");
-_Static_assert(sizeof(struct message) == CHANNEL_MESSAGE, "LANE.md, control messages");
+// The offsets that ext-ds.md gives.
+_Static_assert(offsetof(struct message, kind) == 0, "ext-ds.md, control messages");
+_Static_assert(offsetof(struct message, version) == 4, "ext-ds.md, control messages");
+_Static_assert(offsetof(struct message, lane) == 8, "ext-ds.md, control messages");
+_Static_assert(offsetof(struct message, generation) == 12, "ext-ds.md, control messages");
+_Static_assert(offsetof(struct message, reason) == 16, "ext-ds.md, control messages");
+_Static_assert(offsetof(struct message, lanes) == 20, "ext-ds.md, control messages");
+_Static_assert(offsetof(struct message, slots) == 24, "ext-ds.md, control messages");
+_Static_assert(offsetof(struct message, window) == 28, "ext-ds.md, control messages");
+_Static_assert(offsetof(struct message, size) == 32, "ext-ds.md, control messages");
+_Static_assert(offsetof(struct message, ino) == 40, "ext-ds.md, control messages");
+_Static_assert(offsetof(struct message, peer_ino) == 48, "ext-ds.md, control messages");
+_Static_assert(offsetof(struct message, tuple.local) == 56, "ext-ds.md, control messages");
+_Static_assert(offsetof(struct message, tuple.remote) == 72, "ext-ds.md, control messages");
+_Static_assert(offsetof(struct message, tuple.local_port) == 88, "ext-ds.md, control messages");
+_Static_assert(offsetof(struct message, tuple.remote_port) == 90, "ext-ds.md, control messages");
+_Static_assert(offsetof(struct message, tuple.v6) == 92, "ext-ds.md, control messages");
+_Static_assert(offsetof(struct message, name) == 96, "ext-ds.md, control messages");
+_Static_assert(offsetof(struct message, windows) == 160, "ext-ds.md, control messages");
+_Static_assert(offsetof(struct message, features) == 164, "ext-ds.md, control messages");
+_Static_assert(sizeof(struct message) == CHANNEL_MESSAGE, "ext-ds.md, control messages");
 
 // channel_open makes a channel on a connected control socket (which it takes)
 // and sends HELLO. NULL with *why when it cannot.

@@ -10,7 +10,7 @@
 // Anyone may free: an entry is free when its state says so.
 //
 // The file is sealed against changing its size, so it cannot be truncated
-// under us. `exn-tun show sockets` reads it (../LANE.md, "Status").
+// under us. `exn-tun show sockets` reads it (ext-ds.md, "Status").
 //
 // A process that is killed gives back nothing, so from the first fork on each connection
 // knows by their seats who holds it, and a process holds a POSIX lock on the byte of its
@@ -40,7 +40,7 @@
 #include "status.h"
 
 struct tables {
-	struct status_head head; // LANE.md: offset 0
+	struct status_head head; // ext-ds.md: offset 0
 	struct conn conns[FAMILY_CONNS];
 	struct channel channels[FAMILY_CHANNELS];
 	struct tables *parent; // of the process that forked us

@@ -28,7 +28,7 @@ struct tuple {
 	uint8_t pad[3];
 };
 
-// Connection states, as published by status.c; see ../LANE.md.
+// Connection states, as published by status.c; see ext-ds.md.
 enum conn_state {
 	CONN_FREE = 0,
 	CONN_NEW,       // a TCP socket that is not connected as far as we know

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory shared between two processes: its layout (see ../LANE.md) and the
+// Memory shared between two processes: its layout (see ext-ds.md) and the
 // two ends of a lane in it.
 //
 // A channel has one memory file per owner. Only the owner can write it: it
@@ -99,39 +99,39 @@ struct lane_ctl {
 	uint64_t pad3[3];
 };
 
-// The offsets that LANE.md gives. Peers of this version rely on each of them.
-_Static_assert(offsetof(struct lane_head, magic) == 0, "LANE.md, head");
-_Static_assert(offsetof(struct lane_head, version) == 8, "LANE.md, head");
-_Static_assert(offsetof(struct lane_head, lanes) == 12, "LANE.md, head");
-_Static_assert(offsetof(struct lane_head, slots) == 16, "LANE.md, head");
-_Static_assert(offsetof(struct lane_head, window) == 20, "LANE.md, head");
-_Static_assert(offsetof(struct lane_head, size) == 24, "LANE.md, head");
-_Static_assert(offsetof(struct lane_head, posted) == 64, "LANE.md, head");
-_Static_assert(offsetof(struct lane_head, cpu) == 128, "LANE.md, head");
-_Static_assert(offsetof(struct lane_head, waiter) == 256, "LANE.md, head");
-_Static_assert(offsetof(struct lane_head, waiter[1].epoch) == 256 + 64, "LANE.md, head");
-_Static_assert(offsetof(struct lane_head, windows) == 32, "LANE.md, head");
-_Static_assert(offsetof(struct lane_head, marked) == 1024, "LANE.md, head");
-_Static_assert(offsetof(struct lane_head, marked[1].count) == 1024 + 64, "LANE.md, head");
-_Static_assert(offsetof(struct lane_head, mark) == 4096, "LANE.md, head");
-_Static_assert(sizeof(struct lane_head) == LANE_HEAD, "LANE.md, head");
-_Static_assert(offsetof(struct lane_ctl, generation) == 0, "LANE.md, control block");
-_Static_assert(offsetof(struct lane_ctl, closed) == 8, "LANE.md, control block");
-_Static_assert(offsetof(struct lane_ctl, shut) == 16, "LANE.md, control block");
-_Static_assert(offsetof(struct lane_ctl, consent) == 64, "LANE.md, control block");
-_Static_assert(offsetof(struct lane_ctl, go_back) == 72, "LANE.md, control block");
-_Static_assert(offsetof(struct lane_ctl, slots_taken) == 128, "LANE.md, control block");
-_Static_assert(offsetof(struct lane_ctl, window_taken) == 136, "LANE.md, control block");
-_Static_assert(offsetof(struct lane_ctl, zcopy_taken) == 144, "LANE.md, control block");
-_Static_assert(offsetof(struct lane_ctl, zcopy_busy) == 152, "LANE.md, control block");
-_Static_assert(offsetof(struct lane_ctl, zcopy_least) == 160, "LANE.md, control block");
-_Static_assert(offsetof(struct lane_ctl, rx_waiters) == 192, "LANE.md, control block");
-_Static_assert(offsetof(struct lane_ctl, tx_waiters) == 200, "LANE.md, control block");
-_Static_assert(offsetof(struct lane_ctl, zcopy_withdrawn) == 208, "LANE.md, control block");
-_Static_assert(offsetof(struct lane_ctl, slots_due) == 216, "LANE.md, control block");
-_Static_assert(offsetof(struct lane_ctl, window_due) == 224, "LANE.md, control block");
-_Static_assert(sizeof(struct lane_ctl) == LANE_CTL, "LANE.md, control block");
-_Static_assert(LANE_PAYLOAD == LANE_SLOT - 8, "LANE.md, slots");
+// The offsets that ext-ds.md gives. Peers of this version rely on each of them.
+_Static_assert(offsetof(struct lane_head, magic) == 0, "ext-ds.md, head");
+_Static_assert(offsetof(struct lane_head, version) == 8, "ext-ds.md, head");
+_Static_assert(offsetof(struct lane_head, lanes) == 12, "ext-ds.md, head");
+_Static_assert(offsetof(struct lane_head, slots) == 16, "ext-ds.md, head");
+_Static_assert(offsetof(struct lane_head, window) == 20, "ext-ds.md, head");
+_Static_assert(offsetof(struct lane_head, size) == 24, "ext-ds.md, head");
+_Static_assert(offsetof(struct lane_head, posted) == 64, "ext-ds.md, head");
+_Static_assert(offsetof(struct lane_head, cpu) == 128, "ext-ds.md, head");
+_Static_assert(offsetof(struct lane_head, waiter) == 256, "ext-ds.md, head");
+_Static_assert(offsetof(struct lane_head, waiter[1].epoch) == 256 + 64, "ext-ds.md, head");
+_Static_assert(offsetof(struct lane_head, windows) == 32, "ext-ds.md, head");
+_Static_assert(offsetof(struct lane_head, marked) == 1024, "ext-ds.md, head");
+_Static_assert(offsetof(struct lane_head, marked[1].count) == 1024 + 64, "ext-ds.md, head");
+_Static_assert(offsetof(struct lane_head, mark) == 4096, "ext-ds.md, head");
+_Static_assert(sizeof(struct lane_head) == LANE_HEAD, "ext-ds.md, head");
+_Static_assert(offsetof(struct lane_ctl, generation) == 0, "ext-ds.md, control block");
+_Static_assert(offsetof(struct lane_ctl, closed) == 8, "ext-ds.md, control block");
+_Static_assert(offsetof(struct lane_ctl, shut) == 16, "ext-ds.md, control block");
+_Static_assert(offsetof(struct lane_ctl, consent) == 64, "ext-ds.md, control block");
+_Static_assert(offsetof(struct lane_ctl, go_back) == 72, "ext-ds.md, control block");
+_Static_assert(offsetof(struct lane_ctl, slots_taken) == 128, "ext-ds.md, control block");
+_Static_assert(offsetof(struct lane_ctl, window_taken) == 136, "ext-ds.md, control block");
+_Static_assert(offsetof(struct lane_ctl, zcopy_taken) == 144, "ext-ds.md, control block");
+_Static_assert(offsetof(struct lane_ctl, zcopy_busy) == 152, "ext-ds.md, control block");
+_Static_assert(offsetof(struct lane_ctl, zcopy_least) == 160, "ext-ds.md, control block");
+_Static_assert(offsetof(struct lane_ctl, rx_waiters) == 192, "ext-ds.md, control block");
+_Static_assert(offsetof(struct lane_ctl, tx_waiters) == 200, "ext-ds.md, control block");
+_Static_assert(offsetof(struct lane_ctl, zcopy_withdrawn) == 208, "ext-ds.md, control block");
+_Static_assert(offsetof(struct lane_ctl, slots_due) == 216, "ext-ds.md, control block");
+_Static_assert(offsetof(struct lane_ctl, window_due) == 224, "ext-ds.md, control block");
+_Static_assert(sizeof(struct lane_ctl) == LANE_CTL, "ext-ds.md, control block");
+_Static_assert(LANE_PAYLOAD == LANE_SLOT - 8, "ext-ds.md, slots");
 
 // load_acquire loads a word of a memory file, the one of the peer too, which is mapped
 // read-only: once, before all that is read after it.

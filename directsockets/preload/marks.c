@@ -4,7 +4,7 @@
 //
 // A set looks at its members without a system call, which is quick while they are
 // few. Of many, most are quiet. So members are hot or cold: hot ones are looked at
-// each time; for cold ones the peer makes a mark (../LANE.md, section 5), a bit in
+// each time; for cold ones the peer makes a mark (ext-ds.md, section 5), a bit in
 // its file that changes, and a look at one counter per channel tells whether any
 // has.
 //

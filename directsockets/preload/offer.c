@@ -2,7 +2,7 @@
 //
 // An offer says in the fabric directory that a connection looks for its peer: a
 // symbolic link, named by the connection as its owner sees it, to the owner's
-// listener and the socket's inode (LANE.md, "Rendezvous"). Nobody waits for one,
+// listener and the socket's inode (ext-ds.md, "Rendezvous"). Nobody waits for one,
 // and whoever finds one that is malformed or old removes it.
 #include "real.h"
 

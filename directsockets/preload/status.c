@@ -13,7 +13,7 @@
 
 #include "family.h"
 
-_Static_assert(offsetof(struct status_head, program) == 256, "LANE.md says so");
+_Static_assert(offsetof(struct status_head, program) == 256, "ext-ds.md says so");
 
 void status_fill(struct status_head *h, uint64_t offset, uint32_t size, uint32_t count)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a process publishes about its connections; see ../LANE.md, "Status".
+// What a process publishes about its connections; see ext-ds.md, "Status".
 #ifndef STATUS_H
 #define STATUS_H
 

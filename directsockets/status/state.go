@@ -5,7 +5,7 @@ import "fmt"
 // A State is where a socket is on its way to a lane.
 type State uint32
 
-// The states, as LANE.md numbers them.
+// The states, as ext-ds.md numbers them.
 const (
 	Free      State = iota // no socket
 	New                    // not connected, as far as the library knows

@@ -1,5 +1,5 @@
 // Package status reads what programs that use libextds.so or package directsockets
-// publish about their connections: the memory of LANE.md, "Status".
+// publish about their connections: the memory of ext-ds.md, "Status".
 //
 //	processes, err := status.All()
 //	for _, s := range processes[0].Sockets { … }

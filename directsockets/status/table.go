@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The head, as LANE.md has it.
+// The head, as ext-ds.md has it.
 const (
 	magic   = 0x3154415453445845 // "EXDSTAT1"
 	version = 3

@@ -14,9 +14,9 @@ import (
 // the map a newcomer reads first: adding one is a decision.
 var (
 	topNames = []string{
-		".ci", ".editorconfig", ".gitignore", "ARCHITECTURE.md", "CHANGELOG.md", "LICENSE", "Makefile", "README.md",
+		".ci", ".editorconfig", ".gitignore", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "SECURITY.md",
 		"go.mod", "go.sum", "staticcheck.conf",
-		"arp", "cmd", "directsockets", "exn", "exteth", "fabric", "mtu", "multicast", "napi", "test",
+		"arp", "cmd", "directsockets", "docs", "exn", "exteth", "fabric", "mtu", "multicast", "napi", "test",
 	}
 	topCommands = []string{"dsbench", "exn-tun"}
 )

@@ -2,7 +2,7 @@ package lane
 
 // An advert announces bytes which the reader copies from where they lie: in the writer's
 // own memory (the slot ZCopy), or in those of its windows that a program has as a buffer
-// (Buffer). One is out at a time, and nothing follows it before it is over; LANE.md,
+// (Buffer). One is out at a time, and nothing follows it before it is over; ext-ds.md,
 // section 5, has the order of withdrawing it.
 
 // Least is the length from which on the reader takes adverts; 0: none.

@@ -1,5 +1,5 @@
 // Package lane is the shared memory of EXT-DS: its layout, and the two ends of
-// a lane in it, as LANE.md (version 2) has them.
+// a lane in it, as ext-ds.md (version 2) has them.
 //
 // A lane is one direction of a connection: a ring of VELO slots and a window
 // for PUTs, both in the memory of the writer, and credit in that of the reader.
@@ -12,7 +12,7 @@
 // # Order
 //
 // All words that processes share are a [Word], by sync/atomic, whose operations
-// are sequentially consistent. That is release and acquire where LANE.md asks
+// are sequentially consistent. That is release and acquire where ext-ds.md asks
 // for them, and it is also both fences of sleeping: the store of a status word
 // or of credit comes before the load of the mask and the epoch that
 // [Memory.Asleep] does (1), and the store of an epoch before the sleeper's

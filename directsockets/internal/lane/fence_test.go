@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LANE.md, section 5: of two who store a word and then load that of the other, one sees
+// ext-ds.md, section 5: of two who store a word and then load that of the other, one sees
 // the other's. All sleeping and all withdrawing is built on it.
 func TestStoreIsAFence(t *testing.T) {
 	m, fd, err := New(small)

@@ -6,7 +6,7 @@ import (
 )
 
 // The layout of the memory that two processes share, and the only place where
-// it is turned into pointers. Offsets are those of LANE.md, section 3.
+// it is turned into pointers. Offsets are those of ext-ds.md, section 3.
 const (
 	Version = 2
 	Magic   = 0x324e414c53445845 // "EXDSLAN2"
@@ -83,7 +83,7 @@ type Control struct {
 	_              [3]uint64
 }
 
-// Each word is where LANE.md says.
+// Each word is where ext-ds.md says.
 var (
 	_ = [1]struct{}{}[unsafe.Sizeof(Head{})-headSize]
 	_ = [1]struct{}{}[unsafe.Offsetof(Head{}.size)-24]

@@ -2,7 +2,7 @@ package lane
 
 import "math/bits"
 
-// Marks tell who sleeps on many lanes which of them have something new (LANE.md,
+// Marks tell who sleeps on many lanes which of them have something new (ext-ds.md,
 // section 5). Both words that they need are here: what a reader asks for is part of
 // its RxWaiters, and a mark is a bit of the writer's file.
 

@@ -11,7 +11,7 @@ import (
 // A Geometry says how a file is divided.
 type Geometry struct{ Lanes, Slots, Windows, Window uint32 }
 
-// The limits of LANE.md, section 3.
+// The limits of ext-ds.md, section 3.
 const (
 	leastLanes, mostLanes   = 2, 4096
 	leastSlots, mostSlots   = 16, 1024
@@ -51,7 +51,7 @@ type Memory struct {
 const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_FUTURE_WRITE
 
 // ErrHostile is wrapped by what says that a peer breaks the rules.
-var ErrHostile = errors.New("the peer breaks the rules of LANE.md")
+var ErrHostile = errors.New("the peer breaks the rules of ext-ds.md")
 
 // New makes and seals a file of ours. The caller closes the descriptor when the
 // peer has it; the mapping is enough.

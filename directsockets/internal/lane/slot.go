@@ -5,7 +5,7 @@ import "encoding/binary"
 // A Tag says what a slot carries: the user tag of its status word.
 type Tag uint32
 
-// The tags of LANE.md, section 4. Control slots carry two words.
+// The tags of ext-ds.md, section 4. Control slots carry two words.
 const (
 	VELO     Tag = 1 // stream bytes; more of the same write follow
 	VELOLast Tag = 2 // stream bytes

@@ -19,7 +19,7 @@ import (
 	"exnet/test/netns"
 )
 
-// DESIGN 4.2: containers on a bridge take lanes to each other and to the host, both ways, once
+// DSS-4: containers on a bridge take lanes to each other and to the host, both ways, once
 // somebody says who is on it; not before, and not when that has ended.
 func TestBridge(t *testing.T) {
 	joined(t, "bridge0", func(places map[string]*netns.NetNS, addresses map[string]string) {

@@ -180,7 +180,7 @@ static void send_whole(struct end *e, uint8_t *p, size_t n)
 }
 
 // once is how many bytes of all connections of this process were copied once, as the library
-// publishes it (LANE.md, "Status").
+// publishes it (ext-ds.md, "Status").
 static uint64_t once(void)
 {
 	struct { uint64_t magic; uint32_t version, pid; uint64_t at; uint32_t size, count, field[14]; } head;

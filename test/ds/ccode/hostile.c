@@ -20,7 +20,7 @@
 // honest connection. What happens to the hostile ones does not matter, but
 // that each thread of the victim comes to an end.
 //
-// Hostile clients know what LANE.md says: which mapping is theirs to write, and
+// Hostile clients know what ext-ds.md says: which mapping is theirs to write, and
 // where in it the control blocks, slots and windows of the first lanes are.
 //
 // Exit status: 0 all is well, 1 something is wrong (said on stderr), 3 a hang.

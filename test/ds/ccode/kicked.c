@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// kicked: what calls give that a peer's signal (SIGURG, with a value; LANE.md) interrupts in their middle, and
+// kicked: what calls give that a peer's signal (SIGURG, with a value; ext-ds.md) interrupts in their middle, and
 // what the next ones do. It is sent by hand. Without the library nobody handles it, and nothing is interrupted.
 #include <arpa/inet.h>
 #include <errno.h>

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-enum { MESSAGE = 256, HELLO = 1, FEATURES = 164 }; // LANE.md, "Control messages"
+enum { MESSAGE = 256, HELLO = 1, FEATURES = 164 }; // ext-ds.md, "Control messages"
 
 ssize_t sendmsg(int fd, const struct msghdr *h, int flags)
 {

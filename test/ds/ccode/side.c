@@ -112,7 +112,7 @@ static bool warm(enum role role, int fd)
 }
 
 // note_lanes adds to the counts of the run what the library publishes, if it is
-// there: a run over TCP alone proves nothing (LANE.md, "Status").
+// there: a run over TCP alone proves nothing (ext-ds.md, "Status").
 static void note_lanes(void)
 {
 	struct { uint64_t magic; uint32_t version, pid; uint64_t at; uint32_t size, count, field[14]; } head;

@@ -9,7 +9,7 @@ import (
 	"exnet/test/exn"
 )
 
-// DESIGN 4.2: ends in network namespaces of their own, joined by exn0, take lanes, in
+// DSS-4: ends in network namespaces of their own, joined by exn0, take lanes, in
 // all pairings with a Go end.
 func TestAbroad(t *testing.T) {
 	fleet := exn.Up(t, exn.Options{})

@@ -21,7 +21,7 @@ import (
 	"exnet/test/ds"
 )
 
-// DESIGN 6: a hostile peer can end its own connections and nothing else. The
+// TRU-1: a hostile peer can end its own connections and nothing else. The
 // clients of ccode/hostile.c, honest and hostile, meet a victim in Go.
 func TestHostilePeer(t *testing.T) {
 	library, program := ds.Library(t), ds.Build(t, "hostile", nil, "hostile.c")

@@ -307,7 +307,7 @@ func copiedOnce(t *testing.T, how func(seed uint64) []string, where ...string) {
 	}
 }
 
-// PRC-1, DESIGN 4.7: who survives gets the first bytes of the stream, and then a
+// PRC-1: who survives gets the first bytes of the stream, and then a
 // reset, or the end and all bytes of all writes that had returned.
 func TestDeath(t *testing.T) {
 	pairings(t, 10, func(t *testing.T, client, server language, seed uint64) {

@@ -1,4 +1,4 @@
 // Package hostile lets a peer lie: it writes nonsense into all memory that it
 // shares with a victim, which has a second connection that must stay right
-// (DESIGN, section 6).
+// (TRU-1).
 package hostile

@@ -48,7 +48,7 @@ func zcopy(seed uint64) []string {
 	return nil
 }
 
-// DESIGN 6: a hostile peer can end its own connections and nothing else.
+// TRU-1: a hostile peer can end its own connections and nothing else.
 func TestHostilePeer(t *testing.T) {
 	library, delayed, program := ds.Library(t), ds.Delayed(t), ds.Build(t, "hostile", nil, "hostile.c")
 	attack(t, program, func(t *testing.T, seed uint64) []string {

@@ -8,7 +8,7 @@ import (
 	"exnet/test/ds"
 )
 
-// DESIGN 4.2: what a peer in another network namespace shows is believed when it is
+// DSS-4: what a peer in another network namespace shows is believed when it is
 // true, and only then.
 func TestProofAbroad(t *testing.T) {
 	program := ds.Build(t, "abroad", []string{"-I", ds.Headers()}, "abroad.c", ds.Object(t))

@@ -1,4 +1,4 @@
-// Package lane keeps directsockets/LANE.md, the C code and the test vectors in
+// Package lane keeps docs/protocols/ext-ds.md, the C code and the test vectors in
 // directsockets/testdata/lane together.
 //
 // A C program (record) that is linked with the library writes the vectors: layouts,

@@ -17,7 +17,7 @@ import (
 // A field is where a table of the document says it is.
 type field struct{ offset, size uint64 }
 
-// A document is what LANE.md says, as far as it is in tables.
+// A document is what ext-ds.md says, as far as it is in tables.
 type document struct {
 	head, control, message map[string]field
 	tags                   map[string]uint64
@@ -27,7 +27,7 @@ type document struct {
 
 func readDocument(t *testing.T) document {
 	t.Helper()
-	text, err := os.ReadFile("../../../directsockets/LANE.md")
+	text, err := os.ReadFile("../../../docs/protocols/ext-ds.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func (d document) section(t *testing.T, heading string) string {
 	t.Helper()
 	_, text, found := strings.Cut(d.text, "\n"+heading+"\n")
 	if !found {
-		t.Fatalf("LANE.md has no heading %q", heading)
+		t.Fatalf("ext-ds.md has no heading %q", heading)
 	}
 	text, _, _ = strings.Cut(text, "\n#")
 	return text
@@ -70,7 +70,7 @@ func (d document) fields(t *testing.T, heading string) map[string]field {
 func get(fields map[string]field, b []byte, name string) uint64 {
 	f, found := fields[name]
 	if !found {
-		panic("LANE.md has no field " + name)
+		panic("ext-ds.md has no field " + name)
 	}
 	switch part := b[f.offset:]; f.size {
 	case 1:
@@ -89,7 +89,7 @@ func fileSize(lanes, slots, windows, window uint64) uint64 {
 	return (8192+lanes*(256+128*slots)+4095)/4096*4096 + windows*window
 }
 
-// The tables of LANE.md are what the C code has, no more and no less.
+// The tables of ext-ds.md are what the C code has, no more and no less.
 func TestDocument(t *testing.T) {
 	d := readDocument(t)
 	layout := map[string]map[string]field{"head": {}, "control": {}, "message": {}}
@@ -126,20 +126,20 @@ func TestDocument(t *testing.T) {
 	}
 	for name, documented := range map[string]map[string]field{"head": d.head, "control": d.control, "message": d.message} {
 		if !maps.Equal(documented, layout[name]) || len(documented) == 0 {
-			t.Errorf("%s: LANE.md has %v, the C code %v", name, documented, layout[name])
+			t.Errorf("%s: ext-ds.md has %v, the C code %v", name, documented, layout[name])
 		}
 	}
 	if !maps.Equal(d.tags, tags) || len(tags) == 0 {
-		t.Errorf("tags: LANE.md has %v, the C code %v", d.tags, tags)
+		t.Errorf("tags: ext-ds.md has %v, the C code %v", d.tags, tags)
 	}
 	for name, want := range map[string]uint64{"head": 8192, "control": 256, "slot": 128, "payload": 120, "message": 256} {
 		if sizes[name] != want {
-			t.Errorf("%s is %d bytes, LANE.md says %d", name, sizes[name], want)
+			t.Errorf("%s is %d bytes, ext-ds.md says %d", name, sizes[name], want)
 		}
 	}
 	for name, want := range map[string]uint64{"version": 2, "waiters": 8, "reserved": 4, "piece": 65536} {
 		if limits[name] != want {
-			t.Errorf("%s is %d, LANE.md says %d", name, limits[name], want)
+			t.Errorf("%s is %d, ext-ds.md says %d", name, limits[name], want)
 		}
 	}
 	if size := d.head["waiter"].size; size != 64*limits["waiters"] {
@@ -154,7 +154,7 @@ func TestDocument(t *testing.T) {
 		"States: " + strings.Join(states, ", ") + ".",
 	} {
 		if !strings.Contains(words, says) {
-			t.Errorf("LANE.md does not say %q, as the C code does", says)
+			t.Errorf("ext-ds.md does not say %q, as the C code does", says)
 		}
 	}
 }

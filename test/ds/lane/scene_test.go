@@ -298,7 +298,7 @@ func (s *scene) meeting(offerName string) {
 	}
 }
 
-// Recorded connections, played by who reads LANE.md only: each call gives the
+// Recorded connections, played by who reads ext-ds.md only: each call gives the
 // bytes that the rules give, and all words are as they say.
 func TestScenes(t *testing.T) {
 	taken := map[string]string{

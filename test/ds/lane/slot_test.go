@@ -81,7 +81,7 @@ func (r ring) at(k uint64) slot {
 	return s
 }
 
-// Slots are taken for the same by the C code and by who reads LANE.md only.
+// Slots are taken for the same by the C code and by who reads ext-ds.md only.
 func TestSlots(t *testing.T) {
 	d := readDocument(t)
 	lines := lane.Lines(t, filepath.Join(vectors, "slots.txt"))

@@ -456,7 +456,7 @@ func cgroup(t *testing.T, limits ...limit) string {
 	return ""
 }
 
-// Ends in containers that share the network and the fabric directory. DESIGN 4.2:
+// Ends in containers that share the network and the fabric directory. DSS-4:
 // where a user namespace does not know its users, anybody might be the peer.
 func TestContainers(t *testing.T) {
 	library := ds.Library(t)

@@ -22,7 +22,7 @@ import (
 	"exnet/test/exn"
 )
 
-// DESIGN 4.2: two ends in network namespaces of their own, joined by exn0, take lanes,
+// DSS-4: two ends in network namespaces of their own, joined by exn0, take lanes,
 // and what holds inside one namespace holds between them.
 func TestAbroad(t *testing.T) {
 	library, program := ds.Library(t), program(t)

@@ -10,7 +10,7 @@ import (
 	"exnet/test/ds"
 )
 
-// PRC-1, DESIGN 4.7: who survives gets the first bytes of the stream and then
+// PRC-1: who survives gets the first bytes of the stream and then
 // the end or a reset.
 func TestDeath(t *testing.T) {
 	library, program := ds.Library(t), program(t)

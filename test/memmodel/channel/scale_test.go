@@ -88,7 +88,7 @@ func pool() *Model {
 	return m
 }
 
-// marks is who sleeps on many lanes and asks the producer of a quiet one for a mark (LANE.md, section 5).
+// marks is who sleeps on many lanes and asks the producer of a quiet one for a mark (ext-ds.md, section 5).
 func marks() *Model {
 	m := New("marks: one lane of many")
 	asked, epoch := m.Word("asked", 0), m.Word("epoch", 0)                        // of who sleeps

@@ -21,7 +21,7 @@ const (
 	sameCount     = "both ends count the same bytes"
 )
 
-// zcopy is the withdrawal of an advert (LANE.md, sections 4 and 5). The writer's memory holds 0 in each part while it is
+// zcopy is the withdrawal of an advert (ext-ds.md, sections 4 and 5). The writer's memory holds 0 in each part while it is
 // lent, 9 once the program has it back. What was not taken comes by a slot, which says where it begins.
 //
 //	writer                                  reader, for each part

@@ -2,7 +2,7 @@
 //
 // Theory of Operation
 //
-// Record writes the test vectors of LANE.md, made by the library itself, which is
+// Record writes the test vectors of ext-ds.md, made by the library itself, which is
 // linked into it. What it writes is the same in each run, so it can be compared.
 //
 //	record layout    offsets, sizes, limits, numbers
