@@ -27,8 +27,8 @@ func shmPair(b testing.TB) (nodes [2]fabric.Node) {
 	return nodes
 }
 
-// Frames from one engine to another on one goroutine: the cost of the protocol
-// without copies, sleeping and waking.
+// BenchmarkEngine sends frames from one engine to another on one goroutine. It measures the cost of
+// the protocol without copies, sleeping and waking.
 func BenchmarkEngine(b *testing.B) {
 	for _, n := range []int{60, 480, 1514, 65550} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -82,7 +82,7 @@ func BenchmarkEngine(b *testing.B) {
 	}
 }
 
-// One TCP stream from netstack to netstack.
+// BenchmarkEndpointTCP measures one TCP stream from netstack to netstack.
 func BenchmarkEndpointTCP(b *testing.B) {
 	nodes := shmPair(b)
 	var hosts [2]*host

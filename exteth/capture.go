@@ -9,31 +9,31 @@ import (
 	"exnet/multicast"
 )
 
-// A CaptureFrame is a frame as it crosses the fabric. Its data are valid during
-// the call only, and may be another node's memory: copy what is kept, once.
+// A CaptureFrame is a frame as it crosses the fabric. Its data are valid only during the call and
+// may lie in another node's memory: copy what you keep, and read it once.
 type CaptureFrame struct {
 	Time       time.Time
-	Sent       bool          // else received
-	Peer       fabric.NodeID // the other node; of a sent multicast frame: none
+	Sent       bool          // false: received
+	Peer       fabric.NodeID // the other node; unset for a multicast frame that was sent
 	Multicast  bool
 	Group      fabric.Group // of a multicast frame
-	Rendezvous bool         // else eager
+	Rendezvous bool         // false: eager
 	VNet       VNet
 	Frame      []byte
 }
 
-// A Tap is who looks at frames.
+// A Tap is a registered observer of frames, for captures.
 type Tap struct{ f func(*CaptureFrame) }
 
-// Tap calls f for each frame that is sent or received, on the engine's goroutine: it
-// must be quick and must not block. It costs nothing while there is none.
+// Tap calls f for each frame that is sent or received. f runs on the engine's goroutine, so it must
+// be quick and must not block. Without taps a frame costs nothing extra.
 func (e *Engine) Tap(f func(*CaptureFrame)) *Tap {
 	t := &Tap{f}
 	e.taps = append(e.taps, t)
 	return t
 }
 
-// Untap ends it.
+// Untap removes a tap.
 func (e *Engine) Untap(t *Tap) {
 	e.taps = slices.DeleteFunc(e.taps, func(o *Tap) bool { return o == t })
 }

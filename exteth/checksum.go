@@ -5,9 +5,9 @@ import (
 	"math/bits"
 )
 
-// OnesSum adds the 16-bit big-endian words of b to sum, in one's complement
-// arithmetic. It works on 64 bits at a time: 2^16 is 1 modulo 2^16-1, so the words
-// can be folded at the end (RFC 1071, 2 B and C). An odd last byte counts as the high one.
+// OnesSum adds the 16-bit big-endian words of b to sum, in one's complement arithmetic. It adds 64
+// bits at a time and folds at the end, which is allowed because 2^16 is 1 modulo 2^16-1 (RFC 1071,
+// 2 B and C). An odd last byte counts as the high byte of a word.
 func OnesSum(sum uint64, b []byte) uint16 {
 	var carry uint64
 	for len(b) >= 32 {
@@ -31,7 +31,7 @@ func OnesSum(sum uint64, b []byte) uint16 {
 	return fold(sum + carry)
 }
 
-// fold brings a sum to 16 bits.
+// fold reduces a sum to 16 bits.
 func fold(sum uint64) uint16 {
 	sum = sum>>32 + sum&0xffffffff
 	sum = sum>>32 + sum&0xffffffff
@@ -40,9 +40,9 @@ func fold(sum uint64) uint16 {
 	return uint16(s>>16 + s)
 }
 
-// CompleteChecksum does what a header with NeedsChecksum asks for. The field holds
-// the sum of the pseudo-header, so summing over it completes the checksum. It
-// returns the header that is left to do.
+// CompleteChecksum finishes a partial checksum if the header has NeedsChecksum. The field already
+// holds the sum of the pseudo-header, so summing over it completes the checksum. It returns the
+// header with what is still to be done.
 func CompleteChecksum(frame []byte, v VNet) (VNet, error) {
 	if v.Flags&NeedsChecksum == 0 {
 		return v, nil
@@ -56,8 +56,8 @@ func CompleteChecksum(frame []byte, v VNet) (VNet, error) {
 	return v, nil
 }
 
-// putChecksum stores the complement of a sum. 0 becomes 0xffff, the same number in
-// one's complement; in UDP 0 would mean that there is no checksum.
+// putChecksum stores the complement of a sum. It stores 0 as 0xffff, the same number in one's
+// complement: in UDP, 0 would mean that there is no checksum.
 func putChecksum(field []byte, sum uint16) {
 	c := ^sum
 	if c == 0 {

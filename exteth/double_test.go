@@ -8,14 +8,13 @@ import (
 	"exnet/fabric"
 )
 
-// A wire is a fabric for tests that want to decide themselves what happens when.
-// Everything happens at once and in order, on the goroutine of the test, unless a
-// knob of a double says otherwise.
+// A wire is a fabric for tests that decide themselves what happens when. Everything happens at once
+// and in order, on the goroutine of the test, unless a setting of a double says otherwise.
 type wire struct {
 	nodes []*double
 }
 
-// A double is a node of a wire. It has one port of each unit, with VPID 0.
+// A double is a node of a wire. It has one VELO port and one RMA port, with VPID 0.
 type double struct {
 	fabric.Node
 	w      *wire
@@ -28,23 +27,23 @@ type double struct {
 	notes []fabric.Notification
 	held  []heldGet
 
-	// Knobs.
+	// Settings.
 	ringSize   int  // messages that fit in ring
-	noteSize   int  // notifications that fit
-	hold       bool // GETs of this node complete when release is called
-	mapped     bool // its RMA port is an InPlace, with sources in two pieces if split
+	noteSize   int  // notifications that fit in its queue
+	hold       bool // GETs of this node complete only when release is called
+	mapped     bool // its RMA port implements InPlace; with split, sources come in two pieces
 	split      bool
 	deaf       bool // messages to this node vanish
-	loseGroup  int  // so many multicast copies for this node are lost
+	loseGroup  int  // how many multicast copies for this node are lost
 	failGets   fabric.Fault
-	untold     int // frames fetched in place from here of which no interrupt told
-	untoldMost int // at a time
-	raises     int // interrupts for them
+	untold     int // frames fetched in place from here for which no interrupt was raised yet
+	untoldMost int // the most of them at any time
+	raises     int // interrupts raised for them
 	sends      int // messages sent
 	sendFailed error
 }
 
-// A heldGet is under way: its addresses are translated, its bytes not yet read.
+// A heldGet is a GET under way: its addresses are translated, its bytes are not read yet.
 type heldGet struct {
 	desc     fabric.RMADescriptor
 	src, dst []byte
@@ -213,14 +212,14 @@ func (d doubleRMA) Post(desc *fabric.RMADescriptor) error {
 	return nil
 }
 
-// release completes the GETs that were held.
+// release completes all held GETs.
 func (d *double) release() {
 	for len(d.held) > 0 {
 		d.complete()
 	}
 }
 
-// complete completes the oldest.
+// complete completes the oldest held GET.
 func (d *double) complete() {
 	h := d.held[0]
 	d.held = slices.Delete(d.held, 0, 1)
@@ -305,7 +304,7 @@ func (d doubleRMA) Register(m fabric.Memory, spec fabric.WindowSpec) (fabric.Win
 	return doubleWindow{d: d.double, nla: nla}, err
 }
 
-// newEngine makes an engine on a double that fails the test on errors.
+// newEngine makes an engine on a double. It fails the test on errors.
 func newEngine(t testing.TB, d *double, cfg Config) *Engine {
 	t.Helper()
 	if cfg.Receive == nil {

@@ -20,32 +20,32 @@ import (
 	"exnet/multicast"
 )
 
-// TXQueueLen is how many packets netstack may be ahead of the fabric: the
-// txqueuelen of the interface (DRV-1).
+// TXQueueLen is how many packets netstack may queue ahead of the fabric: the txqueuelen of the
+// interface (DRV-1).
 const TXQueueLen = 1000
 
-// DefaultSpin must exceed the time that waking a sleeper takes (20 us), or it saves
-// nothing; beyond 50 us nothing more is gained.
+// DefaultSpin must exceed the time that waking a sleeper takes (20 us), or spinning saves nothing.
+// Beyond 50 us it gains nothing more.
 const DefaultSpin = 50 * time.Microsecond
 
-// An Endpoint is an [Engine] as a link of gVisor's netstack. TCP hands it
-// super-packets, which cross the fabric whole.
+// An Endpoint is an [Engine] as a link of gVisor's netstack. TCP hands it super-packets, which
+// cross the fabric whole.
 //
 //	writers (any goroutine)           the endpoint's goroutine
 //	WritePackets ──► queue ──────► copy into a buffer ──► Send
 //	                               PollVELO, PollRMA ──► copy ──► DeliverNetworkPacket
 //
-// One goroutine owns the engine. Writers only queue packets, and wake it if it
-// sleeps; a full queue drops, counted, which TCP takes as congestion. Packets are
-// delivered on it, after what was polled is given back to the fabric.
+// One goroutine owns the engine. Writers only queue packets, and wake the goroutine if it sleeps. A
+// full queue drops packets and counts them; TCP takes the loss as congestion. The goroutine
+// delivers received packets after it has returned the polled messages to the fabric.
 //
-// Each direction costs one copy: netstack has no way to use foreign memory.
+// Each direction costs one copy, because netstack cannot use foreign memory.
 type Endpoint struct {
 	node  fabric.Node
 	irq   fabric.Interrupt
 	clock func() time.Duration
 	spin  time.Duration
-	stop  func() // ends watching nodes
+	stop  func() // stops watching nodes
 	done  chan struct{}
 
 	engine     *Engine // these belong to the goroutine
@@ -63,8 +63,8 @@ type Endpoint struct {
 	asks       []func()
 	dispatcher stack.NetworkDispatcher
 	closed     bool
-	inStack    bool      // packets are being delivered
-	changed    sync.Cond // inStack or ended
+	inStack    bool      // packets are being delivered to the stack
+	changed    sync.Cond // inStack or ended changed
 	ended      bool
 	onClose    func()
 }
@@ -74,26 +74,26 @@ var (
 	_ stack.GSOEndpoint  = (*Endpoint)(nil)
 )
 
-// EndpointConfig says how an endpoint works.
+// EndpointConfig configures an endpoint.
 type EndpointConfig struct {
-	// Engine is the configuration of the engine. Receive, Accept, Caps and the
-	// interrupts are set by the endpoint.
+	// Engine is the configuration of the engine. The endpoint sets Receive, Accept, Caps and
+	// the interrupts itself.
 	Engine Config
-	// Snoop makes the node a member of what the stack reports by IGMP and MLD,
-	// which must then be enabled in it. Else it takes all multicast.
+	// Snoop makes the node a member of the groups that the stack reports by IGMP and MLD, which
+	// must then be enabled in it. Without Snoop the node takes all multicast.
 	Snoop bool
-	// Complete makes peers complete their frames: no partial checksums, no
-	// super-packets. It is for a stack that forwards: netstack keeps no note of either.
+	// Complete makes peers complete their frames: no partial checksums, no super-packets. A
+	// stack that forwards needs it, because netstack forgets both.
 	Complete bool
-	// Spin is how long the goroutine looks for more work before it sleeps: none by
-	// default, which is right for virtual time, which stands still meanwhile.
-	// With DefaultSpin a round trip takes 35 us in place of 80.
+	// Spin is how long the goroutine polls for more work before it sleeps. The default, none,
+	// suits virtual time, which stands still meanwhile. With DefaultSpin a round trip takes 35
+	// us instead of 80.
 	Spin time.Duration
-	// Clock is the time since any fixed moment; by default since the start.
+	// Clock returns the time since any fixed moment; by default since the start.
 	Clock func() time.Duration
 }
 
-// NewEndpoint makes an endpoint and starts its goroutine, which ends with Close.
+// NewEndpoint makes an endpoint and starts its goroutine. Close ends it.
 func NewEndpoint(node fabric.Node, cfg EndpointConfig) (*Endpoint, error) {
 	if cfg.Clock == nil {
 		start := time.Now()
@@ -107,13 +107,14 @@ func NewEndpoint(node fabric.Node, cfg EndpointConfig) (*Endpoint, error) {
 		membership: multicast.NewMembership(), groups: 1 << fabric.GroupAll}
 	e.changed.L = &e.mu
 	e.membership.SetAll(!cfg.Snoop)
-	// Watch before listing the nodes: one that comes in between is told twice,
-	// which is harmless, and never missed.
+	// Watch before listing the nodes: one that joins in between is reported twice, which is
+	// harmless, and never missed.
 	e.stop = node.Watch(e.event)
 	c := cfg.Engine
 	c.Receive, c.Accept, c.Caps = e.receive, e.membership.Accept, 0
 	if !cfg.Complete {
-		c.Caps = CapChecksum | CapTSO4 | CapTSO6 | CapECN // a UDP super-packet would be one datagram here
+		// netstack would take a UDP super-packet for one datagram
+		c.Caps = CapChecksum | CapTSO4 | CapTSO6 | CapECN
 	}
 	c.VELOIRQ = fabric.PortInterrupts{Receive: irq, Transmit: irq}
 	c.RMAIRQ = c.VELOIRQ
@@ -129,7 +130,7 @@ func NewEndpoint(node fabric.Node, cfg EndpointConfig) (*Endpoint, error) {
 // Statistics returns the engine's counters.
 func (e *Endpoint) Statistics() *Statistics { return e.engine.Statistics() }
 
-// Peers returns what is known of the other nodes; nothing once the endpoint is closed.
+// Peers returns what is known of the other nodes. It returns nothing once the endpoint is closed.
 func (e *Endpoint) Peers() (all []Peer) {
 	e.ask(func() {
 		for _, n := range e.node.Peers() {
@@ -141,14 +142,14 @@ func (e *Endpoint) Peers() (all []Peer) {
 	return all
 }
 
-// Capture is [Engine.Tap] for any goroutine. f is not called after stop has returned.
+// Capture is [Engine.Tap] for any goroutine. f is never called after stop has returned.
 func (e *Endpoint) Capture(f func(*CaptureFrame)) (stop func()) {
 	var t *Tap
 	e.ask(func() { t = e.engine.Tap(f) })
 	return func() { e.ask(func() { e.engine.Untap(t) }) }
 }
 
-// ask lets the goroutine call f, and waits for it. Once it has ended nothing happens.
+// ask makes the goroutine call f, and waits for it. It does nothing once the goroutine has ended.
 func (e *Endpoint) ask(f func()) {
 	done := make(chan struct{})
 	e.mu.Lock()
@@ -168,8 +169,8 @@ func (e *Endpoint) event(ev fabric.Event) {
 	e.wake()
 }
 
-// wake ends the goroutine's sleep. Who has something for it publishes that first;
-// the goroutine sets asleep first and looks then: one of them sees the other.
+// wake ends the goroutine's sleep. A caller first publishes its work and then looks at asleep; the
+// goroutine first sets asleep and then looks for work. So one of them always sees the other.
 func (e *Endpoint) wake() {
 	if e.asleep.Load() {
 		e.irq.Wake()
@@ -180,8 +181,8 @@ func (e *Endpoint) run() {
 	defer close(e.done)
 	defer e.shut()
 	var queue []*stack.PacketBuffer
-	sent := 0                     // of queue
-	spinning := time.Duration(-1) // until then
+	sent := 0                     // of queue: how many are sent
+	spinning := time.Duration(-1) // spin until this time
 	defer func() {
 		for _, pkt := range queue[sent:] {
 			pkt.DecRef()
@@ -225,12 +226,13 @@ func (e *Endpoint) run() {
 			spinning = now + e.spin
 			continue
 		}
-		if now < spinning && sent == len(queue) { // not while out of credit: the peer needs the CPU to give it
+		if now < spinning && sent == len(queue) {
+			// not while out of credit: to give some, the peer needs the CPU
 			pause()
 			continue
 		}
 		// Nothing was done. Packets that are left wait for room, which raises the
-		// interrupt or makes a time-out.
+		// interrupt, or for a time-out.
 		e.asleep.Store(true)
 		if e.nothingNew(sent < len(queue)) && e.irq.Arm() {
 			e.irq.Wait(e.sleep(now))
@@ -244,22 +246,22 @@ func (e *Endpoint) run() {
 	}
 }
 
-// pause lets others run: goroutines of this program, whose work the packets are, and
-// then other programs, which one of the fabric's peers is.
+// pause lets others run: first goroutines of this program, which make the packets, then other
+// programs, such as the fabric's peers.
 func pause() {
 	runtime.Gosched()
 	_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
 }
 
-// nothingNew reports whether no writer published anything; packets cannot be taken
-// while older ones are left.
+// nothingNew reports whether no other goroutine has published work. New packets do not count while
+// older ones are left.
 func (e *Endpoint) nothingNew(left bool) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return (left || len(e.queue) == 0) && len(e.events) == 0 && len(e.asks) == 0 && !e.closed
 }
 
-// sleep returns how long to wait, negative for ever.
+// sleep returns how long to wait; negative means for ever.
 func (e *Endpoint) sleep(now time.Duration) time.Duration {
 	wait := time.Duration(-1)
 	if d, ok := e.engine.Next(now); ok {
@@ -273,8 +275,7 @@ func (e *Endpoint) sleep(now time.Duration) time.Duration {
 	return wait
 }
 
-// transmit copies a packet and sends it. It returns false, having done nothing,
-// when no buffer is free.
+// transmit copies a packet and sends it. If no buffer is free it does nothing and returns false.
 func (e *Endpoint) transmit(pkt *stack.PacketBuffer, now time.Duration) bool {
 	b := e.engine.Borrow()
 	if b == nil {
@@ -314,7 +315,7 @@ func (e *Endpoint) transmit(pkt *stack.PacketBuffer, now time.Duration) bool {
 	return true
 }
 
-// vnetOf says in virtio's terms what netstack left to do to a frame.
+// vnetOf expresses as a virtio header what netstack left to do to a frame.
 func vnetOf(g *stack.GSO, frame []byte) (v VNet) {
 	switch g.Type {
 	case stack.GSOTCPv4:
@@ -332,7 +333,7 @@ func vnetOf(g *stack.GSO, frame []byte) (v VNet) {
 		return VNet{}
 	}
 	payload := len(frame) - start - int(frame[start+12]>>4)*4
-	if v.GSOSize = g.MSS; payload <= int(g.MSS) { // one packet: only its checksum is to do
+	if v.GSOSize = g.MSS; payload <= int(g.MSS) { // one packet: only its checksum is missing
 		v.GSO, v.GSOSize = GSONone, 0
 	}
 	return v
@@ -347,8 +348,8 @@ func (e *Endpoint) receive(f *Frame) error {
 	return nil
 }
 
-// keep copies a frame for delivery. The headers get a view of their own: netstack
-// needs them in one piece, and a view of more than 64 KiB is not pooled.
+// keep copies a frame for delivery. The headers get a view of their own, because netstack needs
+// them in one piece, and a view of more than 64 KiB is not pooled.
 func (e *Endpoint) keep(frame []byte) {
 	const headers = mtu.MACHeader + mtu.IPv4HeaderMost + mtu.TCPHeaderMost
 	n := min(len(frame), headers)
@@ -360,7 +361,7 @@ func (e *Endpoint) keep(frame []byte) {
 	e.received.PushBack(stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: payload}))
 }
 
-// deliver hands up what was received.
+// deliver passes the received packets to the stack.
 func (e *Endpoint) deliver() (n int) {
 	if e.received.Len() == 0 {
 		return 0
@@ -396,7 +397,7 @@ func (e *Endpoint) deliver() (n int) {
 	return n
 }
 
-// joinGroups brings the node's fabric groups to what the membership wants.
+// joinGroups joins and leaves fabric groups until they match the membership.
 func (e *Endpoint) joinGroups() {
 	want := e.membership.Groups()
 	if want == e.groups {
@@ -460,8 +461,8 @@ func (e *Endpoint) WritePackets(pkts stack.PacketBufferList) (int, tcpip.Error) 
 	return n, nil
 }
 
-// Attach implements stack.NetworkLinkEndpoint. With nil, which the stack passes when
-// it removes the NIC and before it calls Wait, it is Close.
+// Attach implements stack.NetworkLinkEndpoint. The stack passes nil when it removes the NIC, before
+// it calls Wait; then Attach closes the endpoint.
 func (e *Endpoint) Attach(d stack.NetworkDispatcher) {
 	e.mu.Lock()
 	e.dispatcher = d
@@ -486,9 +487,9 @@ func (e *Endpoint) Close() {
 	e.irq.Wake()
 }
 
-// Wait implements stack.NetworkLinkEndpoint: it returns when the goroutine has
-// ended, or is inside the stack and ends next. It must not wait longer: the stack
-// calls it with a lock held that a delivery may need.
+// Wait implements stack.NetworkLinkEndpoint. It returns when the goroutine has ended, or is inside
+// the stack and will end next. It must not wait longer: the stack calls it holding a lock that a
+// delivery may need.
 func (e *Endpoint) Wait() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -497,8 +498,8 @@ func (e *Endpoint) Wait() {
 	}
 }
 
-// Done is closed when the goroutine has ended and the ports are closed. The node is
-// its owner's, who closes it then.
+// Done is closed when the goroutine has ended and the ports are closed. After that the owner of the
+// node may close it.
 func (e *Endpoint) Done() <-chan struct{} { return e.done }
 
 // SetOnCloseAction implements stack.NetworkLinkEndpoint.
@@ -511,8 +512,8 @@ func (e *Endpoint) SetOnCloseAction(f func()) {
 // MTU implements stack.NetworkLinkEndpoint.
 func (e *Endpoint) MTU() uint32 { return e.mtu.Load() }
 
-// SetMTU implements stack.NetworkLinkEndpoint. It lowers what netstack sends, never
-// above what peers were told.
+// SetMTU implements stack.NetworkLinkEndpoint. It limits what netstack sends, and never raises it
+// above the MTU that peers were told.
 func (e *Endpoint) SetMTU(n uint32) { e.mtu.Store(min(n, uint32(e.engine.cfg.MTU))) }
 
 // MaxHeaderLength implements stack.NetworkLinkEndpoint.
@@ -524,16 +525,16 @@ func (e *Endpoint) LinkAddress() tcpip.LinkAddress {
 	return tcpip.LinkAddress(m[:])
 }
 
-// SetLinkAddress implements stack.NetworkLinkEndpoint. The address is the node's
-// and cannot be changed (MAC-1).
+// SetLinkAddress implements stack.NetworkLinkEndpoint. It does nothing: the address follows from
+// the node's ID and cannot be changed (MAC-1).
 func (e *Endpoint) SetLinkAddress(tcpip.LinkAddress) {}
 
 // MAC returns the endpoint's address.
 func (e *Endpoint) MAC() arp.MAC { return e.engine.mac }
 
-// Capabilities implements stack.NetworkLinkEndpoint. The fabric has its own CRC, so
-// received checksums need no look. Sent ones do, except those of TCP, which come
-// with GSO options that tell us where they are.
+// Capabilities implements stack.NetworkLinkEndpoint. Received checksums need no verification, since
+// the fabric has its own CRC. Netstack computes sent checksums, except TCP's, which come with GSO
+// options that say where they are.
 func (e *Endpoint) Capabilities() stack.LinkEndpointCapabilities {
 	return stack.CapabilityResolutionRequired | stack.CapabilityRXChecksumOffload
 }

@@ -44,9 +44,8 @@ type host struct {
 
 const nic = 1
 
-// newHost starts netstack with 10.0.0.n and the link-local address of the node.
-// TCP cannot be had in a synctest bubble: its goroutines sleep in a way that
-// synctest does not know.
+// newHost starts netstack with 10.0.0.n and the link-local address of the node. TCP does not work
+// in a synctest bubble: its goroutines sleep in a way that synctest does not recognize.
 func newHost(t testing.TB, node fabric.Node, cfg EndpointConfig, withTCP bool) *host {
 	t.Helper()
 	ep, err := NewEndpoint(node, cfg)
@@ -54,7 +53,7 @@ func newHost(t testing.TB, node fabric.Node, cfg EndpointConfig, withTCP bool) *
 		t.Fatal(err)
 	}
 	v6 := ipv6.Options{MLD: ipv6.MLDOptions{Enabled: cfg.Snoop}}
-	if !withTCP { // in virtual time it costs nothing
+	if !withTCP { // in virtual time this costs nothing
 		v6.DADConfigs = stack.DefaultDADConfigurations()
 	}
 	opts := stack.Options{
@@ -163,7 +162,7 @@ func stop(hosts ...*host) {
 	}
 }
 
-// losses prints the counters of a node that are not zero.
+// losses formats the counters of a node that are not zero.
 func losses(e *Endpoint) string {
 	var s strings.Builder
 	for c := range Counters {
@@ -174,8 +173,8 @@ func losses(e *Endpoint) string {
 	return s.String()
 }
 
-// netstack TCP end to end in shared memory, where frames are read from the peer's
-// memory, and with a copying GET.
+// TCP of netstack works end to end in shared memory, both with frames read from the peer's memory
+// and with a copying GET.
 func TestEndpointTCPOverShm(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -211,7 +210,7 @@ func TestEndpointTCPOverShm(t *testing.T) {
 	}
 }
 
-// netstack TCP end to end over a network with faults: all bytes arrive.
+// TCP of netstack works end to end over a network with faults: all bytes arrive.
 func TestEndpointTCPOverEmu(t *testing.T) {
 	for name, c := range map[string]struct {
 		v6       bool
@@ -277,7 +276,7 @@ func bubble(t *testing.T, n int, cfg EndpointConfig, f func(t *testing.T, net *e
 			hosts[i] = newHost(t, node, cfg, false)
 		}
 		defer stop(hosts...)
-		time.Sleep(2 * time.Second) // NDP-1: duplicate address detection passes
+		time.Sleep(2 * time.Second) // NDP-1: wait until duplicate address detection has passed
 		f(t, net, hosts)
 	})
 }
@@ -302,8 +301,8 @@ func dialUDP(t *testing.T, from, to *host, v6 bool) *gonet.UDPConn {
 	return c
 }
 
-// RDV-4, ARP-1, NDP-1: datagrams of all sizes arrive in order, IPv4 and IPv6, in
-// virtual time; 24 hours of neighbour expiry between them.
+// RDV-4, ARP-1, NDP-1: datagrams of all sizes arrive in order, over IPv4 and IPv6, in virtual time.
+// Between them lie 24 hours, in which neighbour entries expire.
 func TestRDV4EndpointUDP(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		bubble(t, 2, EndpointConfig{Snoop: true}, func(t *testing.T, net *emu.Network, hosts []*host) {
@@ -344,7 +343,8 @@ func TestRDV4EndpointUDP(t *testing.T) {
 	}
 }
 
-// A node that crashes costs its own frames, counted, and is back as soon as it is.
+// A node that crashes loses its own frames, which are counted. It works again as soon as it is
+// back.
 func TestEndpointNodeCrash(t *testing.T) {
 	bubble(t, 3, EndpointConfig{}, func(t *testing.T, net *emu.Network, hosts []*host) {
 		out := dialUDP(t, hosts[0], hosts[1], false)
@@ -353,7 +353,7 @@ func TestEndpointNodeCrash(t *testing.T) {
 		defer other.Close()
 		in := listenUDP(t, hosts[2], false)
 		defer in.Close()
-		listener := listenUDP(t, hosts[1], false) // else ICMP says that nobody listens
+		listener := listenUDP(t, hosts[1], false) // otherwise ICMP reports a closed port
 		big := make([]byte, 9000)
 		for range 3 {
 			_, _ = out.Write(big)
@@ -403,7 +403,7 @@ func TestEndpointNodeCrash(t *testing.T) {
 	})
 }
 
-// RDV-3 in virtual time: a network that swallows the GET ends in a time-out.
+// RDV-3 in virtual time: if the network loses the GET, the transfer ends by its time-out.
 func TestRDV3EndpointStall(t *testing.T) {
 	bubble(t, 2, EndpointConfig{}, func(t *testing.T, net *emu.Network, hosts []*host) {
 		out := dialUDP(t, hosts[0], hosts[1], false)
@@ -430,7 +430,7 @@ func TestRDV3EndpointStall(t *testing.T) {
 	})
 }
 
-// MCS-1: group members get a group's datagrams, others do not.
+// MCS-1: members of a group get its datagrams, other nodes do not.
 func TestMCS1Endpoint(t *testing.T) {
 	bubble(t, 3, EndpointConfig{Snoop: true}, func(t *testing.T, net *emu.Network, hosts []*host) {
 		group := tcpip.AddrFrom4([4]byte{239, 1, 2, 3})
@@ -472,7 +472,7 @@ func TestMCS1Endpoint(t *testing.T) {
 	})
 }
 
-// MTU-1: the sender hears of a smaller MTU by ICMP.
+// MTU-1: ICMP tells the sender of a smaller MTU.
 func TestMTU1Endpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		net := emu.New(emu.Config{})
@@ -506,7 +506,8 @@ func TestMTU1Endpoint(t *testing.T) {
 	})
 }
 
-// RFC 1122, RFC 4443: what must not be answered is not; what is, quotes rightly.
+// RFC 1122, RFC 4443: packets that must not be answered are not. Answers quote the packet
+// correctly.
 func TestAppendTooBig(t *testing.T) {
 	f4 := super{payload: 3000, completeOnly: true, to: node(1)}.reference()[0]
 	f6 := super{v6: true, payload: 3000, completeOnly: true, to: node(1)}.reference()[0]
@@ -533,7 +534,7 @@ func TestAppendTooBig(t *testing.T) {
 			}
 		}
 	}
-	// An IPv6 group's packet is answered, as from its sender (RFC 4443, 2.4 e.3).
+	// A packet to an IPv6 group is answered, as from its sender (RFC 4443, 2.4 e.3).
 	group := bytes.Clone(f6)
 	group[0], group[14+24] = 0x33, 0xff
 	if got, ok := AppendTooBig(nil, group, 1500); !ok || !bytes.Equal(got[14+8:14+24], f6[14+8:14+24]) || !bytes.Equal(got[6:12], f6[6:12]) {

@@ -12,61 +12,59 @@ import (
 )
 
 const (
-	// DefaultEager is four fragments, the most that is useful (EAG-1).
+	// DefaultEager is four fragments; more was never useful (EAG-1).
 	DefaultEager = 4 * Fragment
-	// DefaultMulticastEager covers an Ethernet frame of the usual size in 13
-	// messages; longer ones are cheaper to fetch, once for each member (MCS-2).
+	// DefaultMulticastEager covers an Ethernet frame of the usual size in 13 messages. It is
+	// cheaper to have each member fetch longer ones (MCS-2).
 	DefaultMulticastEager = 1514
 	// QueueFrames bounds the frames that wait for one peer.
 	QueueFrames = 64
 	// QueueTime bounds how long each of them waits.
 	QueueTime = time.Millisecond
-	// SoleQueueTime bounds it where nobody else is kept waiting: the only peer in
-	// use, until something times out. It is a few scheduling slices of a busy host, for
-	// which a receiver is not dead, and dropping would only make TCP slow down.
+	// SoleQueueTime replaces QueueTime while only one peer is in use and has not stalled. It is
+	// a few scheduling slices of a busy host: a receiver that waits for its CPU is not dead,
+	// and dropping would only make TCP slow down.
 	SoleQueueTime = 20 * time.Millisecond
-	// DefaultTimeout is how long an advert or a GET may stay without notification:
-	// ten scheduling delays of an overloaded host, a fifth of the second in which
-	// peers must recover.
+	// DefaultTimeout is how long an advert or a GET may stay without its notification. It is
+	// ten scheduling delays of an overloaded host, and a fifth of the second in which peers
+	// must recover.
 	DefaultTimeout = 200 * time.Millisecond
-	// ReassemblyTime is how long an incomplete eager frame is kept. Its pieces
-	// are sent together, except that the sender may wait QueueTime in between.
+	// ReassemblyTime is how long an incomplete eager frame is kept. The sender sends its
+	// fragments together, except that it may wait QueueTime in between.
 	ReassemblyTime = 100 * time.Millisecond
-	// parkedNotifications bounds what is kept for transfers not entered yet.
+	// parkedNotifications bounds the notifications kept for transfers that are not entered yet.
 	parkedNotifications = 64
-	// batch is the most messages that are taken from the port at once.
+	// batch is the most messages taken from the port at once.
 	batch = 64
-	// tellEvery is after how many messages a sender is told of what was fetched while
-	// there are more: for a quarter of its buffers.
+	// tellEvery is after how many messages a sender is interrupted for fetched frames while
+	// more messages are there: a quarter of its buffers.
 	tellEvery = DefaultBuffers / 4
 )
 
-// Errors of Send. Each of them is counted. After ErrTooBig the buffer is still the
-// caller's, who can quote it in an ICMP error; after all others it is not.
+// Errors of Send. Each is counted. After ErrTooBig the caller still owns the buffer, so it can
+// quote the frame in an ICMP error. After all others the engine owns it.
 var (
-	// ErrFrame means that a frame is too short, too long or does not fit its
-	// virtio header.
+	// ErrFrame means that a frame is too short or too long, or does not fit its virtio header.
 	ErrFrame = errors.New("exteth: bad frame")
 	// ErrTooBig means that the receiver's MTU is smaller; see [Engine.TooBig].
 	ErrTooBig = errors.New("exteth: frame too big for the receiver")
 	// ErrForeign means that the destination address is no other node of this fabric.
 	ErrForeign = errors.New("exteth: no node has this MAC address")
-	// ErrNoNode means that the destination node is not attached or speaks
-	// another version.
+	// ErrNoNode means that the destination node is not attached, or speaks another version.
 	ErrNoNode = errors.New("exteth: node cannot be reached")
-	// ErrDropped means that the peer, or the fabric, had no room for too long.
+	// ErrDropped means that the peer or the fabric had no room for too long.
 	ErrDropped = errors.New("exteth: frame dropped")
 )
 
-// A Frame is a received frame. It and its data are valid during the call only.
+// A Frame is a received frame. The frame and its data are valid only during the call.
 type Frame struct {
 	From fabric.NodeID
 	VNet VNet
-	// Rendezvous tells that the frame was fetched; else it came in messages.
+	// Rendezvous is true if the frame was fetched, false if it came in messages.
 	Rendezvous bool
-	// Header is a private copy of the MAC header. Data is the whole frame. It may
-	// be the sender's memory: a hostile sender can change it at any moment, so
-	// read each byte once.
+	// Header is a private copy of the MAC header. Data is the whole frame. It may lie in the
+	// sender's memory, where a hostile sender can change it at any moment, so read each byte
+	// once.
 	Header [mtu.MACHeader]byte
 	Data   []byte
 }
@@ -77,23 +75,23 @@ func (f *Frame) Destination() arp.MAC { return arp.MAC(f.Header[:6]) }
 // EtherType returns the type field.
 func (f *Frame) EtherType() uint16 { return uint16(f.Header[12])<<8 | uint16(f.Header[13]) }
 
-// Config says how an engine works. Zero values mean the defaults, except Receive.
+// Config configures an engine. Zero values mean the defaults; Receive has none.
 type Config struct {
-	// Receive takes a frame. An error means that it did not, which is counted.
+	// Receive takes a frame. An error means that it did not take it, which is counted.
 	Receive func(*Frame) error
-	// Accept is the receive-side filter for frames to groups, such as
-	// multicast.Membership.Accept. Without it all are taken.
+	// Accept filters received multicast frames, as multicast.Membership.Accept does. Without it
+	// the engine takes all of them.
 	Accept func(arp.MAC) bool
 
 	VELO, RMA           fabric.VPID // the same on all nodes of a fabric
 	VELOIRQ, RMAIRQ     fabric.PortInterrupts
 	Prefix              arp.Prefix
-	Promiscuous         bool // take unicast frames for other MAC addresses, too
+	Promiscuous         bool // also take unicast frames for other MAC addresses
 	MTU                 mtu.Link
-	Caps                Caps // what Receive takes; none by default
+	Caps                Caps // offloads that Receive takes; none by default
 	Eager               int  // longest eager frame, inclusive
 	MulticastEager      int
-	Copy                bool // GET into a buffer also where the peer's memory is mapped
+	Copy                bool // GET into a buffer even where the peer's memory is mapped
 	Buffers, BufferSize int
 	Timeout             time.Duration
 	Instance            uint64 // random by default
@@ -152,25 +150,25 @@ type Engine struct {
 	stats   Statistics
 
 	peers peerTable
-	busy  []*peer // those with something that has a time
+	busy  []*peer // peers that Advance has to look at
 
 	tx     *pool
-	sinks  *pool // made when the first is needed
+	sinks  *pool // made on first use
 	sent   *matcher[sentFrame]
 	gets   *matcher[pendingGet]
 	active int // peers with frames under way that have not stalled
 	taps   []*Tap
 
-	multicastWaiting int    // frames to groups in the peers' queues
-	multicastNumber  uint16 // of the next frame sent to a group eagerly
+	multicastWaiting int    // multicast frames in the peers' queues
+	multicastNumber  uint16 // of the next eager multicast frame
 
 	messages      [batch]fabric.Message
 	notifications [batch]fabric.Notification
 	scratch       [Fragment]byte
 	frame         Frame
-	small         [][]byte // free buffers of frames in order queues
+	small         [][]byte // free buffers for eager frames in order queues
 
-	// The GET whose sink is useSource.
+	// The GET in place that is running; useSource is its sink.
 	use struct {
 		f        func([]byte) error
 		peer     *peer
@@ -181,11 +179,11 @@ type Engine struct {
 	}
 	get fabric.RMADescriptor
 
-	// The peer whose interrupt is still to be raised for the frames that were fetched
-	// in place from it: one that waits for its buffers is mostly woken before the CPU is
-	// its waker's again, so told of each frame it would come for one buffer at a time.
-	// While PollVELO uses all of its budget it is told once in tellEvery messages;
-	// deferred is how many there were since.
+	// The peer whose frames were fetched in place and whose interrupt is still to be raised for
+	// them. A peer that waits for buffers usually gets the CPU before the one that woke it.
+	// Interrupted for each frame, it would wake for one buffer at a time. While PollVELO uses
+	// all of its budget, the peer is interrupted once in tellEvery messages; deferred counts
+	// the messages since the last time.
 	untold   *peer
 	deferred int
 }
@@ -225,7 +223,7 @@ func New(node fabric.Node, cfg Config) (_ *Engine, err error) {
 	return e, nil
 }
 
-// Close closes the ports and gives the buffers back. Frames under way are lost.
+// Close closes the ports and frees the buffers. Frames under way are lost.
 func (e *Engine) Close() error {
 	errV := e.velo.Close()
 	e.tx.close()
@@ -244,15 +242,15 @@ func (e *Engine) MAC() arp.MAC { return e.mac }
 // MTU returns the MTU of this node.
 func (e *Engine) MTU() mtu.Link { return e.cfg.MTU }
 
-// Borrow returns a free buffer, or nil when all are under way.
+// Borrow returns a free buffer, or nil when all are in use.
 func (e *Engine) Borrow() *Buffer { return e.tx.take() }
 
-// Return gives a borrowed buffer back unused.
+// Return takes a borrowed buffer back unused.
 func (e *Engine) Return(b *Buffer) { e.tx.release(b) }
 
-// Blocked reports that reading more frames to send is useless now: no buffer is
-// free, or the only peer in use that has not stalled is at its bound. It ends by a
-// notification or a message, or when Next says so.
+// Blocked reports that reading more frames to send is useless now: no buffer is free, or the only
+// peer that is in use and has not stalled is at its bound. A notification, a message, or the time
+// that Next gives ends that state.
 func (e *Engine) Blocked() bool {
 	if len(e.tx.free) == 0 {
 		return true
@@ -268,9 +266,9 @@ func (e *Engine) Blocked() bool {
 	return false
 }
 
-// Awaiting reports that a notification would let something go on. While it is
-// false nobody has to be woken by one: those of frames that were fetched can be
-// taken whenever there is something else to do, and are before they count as missing.
+// Awaiting reports whether some work waits for a notification. While it is false, notifications
+// need not wake the caller: those of fetched frames can wait until there is something else to do,
+// and Advance takes them before it counts a frame as missing.
 func (e *Engine) Awaiting() bool {
 	if len(e.tx.free) == 0 || e.gets.expecting() > 0 {
 		return true
@@ -283,14 +281,14 @@ func (e *Engine) Awaiting() bool {
 	return false
 }
 
-// Takes reports whether a node takes frames that need all of c.
+// Takes reports whether a node takes frames that need all capabilities in c.
 func (e *Engine) Takes(n fabric.NodeID, c Caps) bool {
 	p := e.peers.get(n)
 	return p != nil && p.caps&c == c
 }
 
-// NodeEvent says that a node joined or left. fabric.Node.Watch, to be called before
-// New so that no node is missed, tells it on another goroutine: hand it over.
+// NodeEvent says that a node joined or left. The events come from fabric.Node.Watch on another
+// goroutine, and the caller hands them over. Call Watch before New, so that no node is missed.
 func (e *Engine) NodeEvent(ev fabric.Event, now time.Duration) {
 	p := e.peer(ev.Node)
 	if ev.Joined {
@@ -302,8 +300,8 @@ func (e *Engine) NodeEvent(ev fabric.Event, now time.Duration) {
 	e.settle(p)
 }
 
-// Advance sends what waited and ends what took too long. Call it after polling,
-// and when Next says so.
+// Advance sends waiting frames and ends transfers that took too long. Call it after polling, and
+// when Next says so.
 func (e *Engine) Advance(now time.Duration) {
 	if len(e.tx.limbo) > 0 {
 		e.tx.revive()
@@ -312,7 +310,7 @@ func (e *Engine) Advance(now time.Duration) {
 		e.sinks.revive()
 	}
 	if t, ok := e.sent.next(); ok && t <= now {
-		e.PollRMA(now, len(e.sent.entries)) // it may have been there for long
+		e.PollRMA(now, len(e.sent.entries)) // the notification may be there already
 	}
 	for {
 		_, s, ok := e.sent.expire(now)
@@ -365,8 +363,8 @@ func (e *Engine) advancePeer(p *peer, now time.Duration) {
 	}
 }
 
-// Next returns how long after now Advance is due at the latest; ok is false when
-// only a message or a notification can bring work.
+// Next returns how long after now Advance is due at the latest. ok is false when only a message or
+// a notification can bring work.
 func (e *Engine) Next(now time.Duration) (wait time.Duration, ok bool) {
 	at := time.Duration(1<<63 - 1)
 	if t, ok := e.sent.next(); ok {

@@ -13,8 +13,8 @@ import (
 	"exnet/multicast"
 )
 
-// ETH-1, EAG-1, RDV-1, RDV-2: frames of every size arrive whole, once and
-// unpadded, in the right number of messages, whatever the way.
+// ETH-1, EAG-1, RDV-1, RDV-2: frames of every size arrive whole, once and unpadded, in the expected
+// number of messages, on every path.
 func TestETH1Sizes(t *testing.T) {
 	for mode, set := range modes {
 		t.Run(mode, func(t *testing.T) {
@@ -46,7 +46,7 @@ func TestETH1Sizes(t *testing.T) {
 	}
 }
 
-// EAG-1: the example of the thesis: 300 bytes become 120, 120 and 60.
+// EAG-1: the thesis' example: 300 bytes become fragments of 120, 120 and 60.
 func TestEAG1Fragments(t *testing.T) {
 	s := newNet(t, 2, nil)
 	f := ethernet(node(1), 0, 300, 1)
@@ -68,7 +68,7 @@ func TestEAG1Fragments(t *testing.T) {
 	s.idle()
 }
 
-// EAG-1: the threshold is inclusive and can be set.
+// EAG-1: the threshold is inclusive and configurable.
 func TestEAG1Threshold(t *testing.T) {
 	for _, threshold := range []int{120, 300, 480, MaxEager} {
 		s := newNet(t, 2, func(_ int, _ *double, c *Config) { c.Eager = threshold })
@@ -90,7 +90,7 @@ func TestEAG1Threshold(t *testing.T) {
 	}
 }
 
-// EAG-3: what cannot be a frame is dropped with its reason.
+// EAG-3: fragments that cannot form a frame are dropped and counted by reason.
 func TestEAG3Fragments(t *testing.T) {
 	s := newNet(t, 2, nil)
 	velo := doubleVELO{double: s.w.nodes[0]}
@@ -146,7 +146,7 @@ func TestEAG3Fragments(t *testing.T) {
 	s.idle()
 }
 
-// MAC-1: who is not a node of this fabric gets nothing.
+// MAC-1: a frame for an address that is no node of this fabric is not sent.
 func TestMAC1Destinations(t *testing.T) {
 	s := newNet(t, 2, nil)
 	for _, c := range []struct {
@@ -171,15 +171,15 @@ func TestMAC1Destinations(t *testing.T) {
 	if err := s.e[0].Send(b, len(b.Bytes)-10, 60, VNet{}, 0); err != ErrFrame {
 		t.Errorf("a frame beyond its buffer: %v", err)
 	}
-	// A frame for another MAC address is not ours.
+	// A frame for another MAC address is not for us.
 	_ = doubleVELO{double: s.w.nodes[0]}.Send(fabric.VELODescriptor{To: fabric.Address{Node: 1}, MTT: tagFragLast}, ethernet(node(5), 0, 60, 1))
 	s.run()
 	s.want(1, map[Counter]uint64{RXForeign: 1, RXPackets: 0})
 	s.idle()
 }
 
-// MCS-1, MCS-2: short frames to groups go once, long ones are fetched by each
-// member, the filter keeps out what was not asked for; never back to the sender.
+// MCS-1, MCS-2: short multicast frames are sent once, and each member fetches long ones. The filter
+// drops unwanted groups. No frame returns to its sender.
 func TestMCS2Group(t *testing.T) {
 	group := arp.MAC{1, 0, 0x5e, 1, 2, 3}
 	g := multicast.GroupOf(group)
@@ -188,7 +188,7 @@ func TestMCS2Group(t *testing.T) {
 		if i > 0 && i < 3 {
 			d.groups |= 1 << g
 		}
-		if i == 2 { // shares the fabric group by collision
+		if i == 2 { // joins a group that collides with the same fabric group
 			c.Accept = func(m arp.MAC) bool { return m == arp.Broadcast }
 		}
 	})
@@ -225,12 +225,13 @@ func TestMCS2Group(t *testing.T) {
 	s.idle()
 }
 
-// A full member loses single messages of a group: never a mixture of two frames.
+// A member with a full ring loses single messages of a group. It never gets a mixture of two
+// frames.
 func TestMCS1LostFragments(t *testing.T) {
 	for lost := 1; lost < 12; lost++ {
 		s := newNet(t, 2, nil)
-		s.mustSend(0, ethernet(arp.Broadcast, 0, 472, 0), VNet{}) // 4 pieces
-		s.w.nodes[1].ring = s.w.nodes[1].ring[:2]                 // two arrived
+		s.mustSend(0, ethernet(arp.Broadcast, 0, 472, 0), VNet{}) // 4 fragments
+		s.w.nodes[1].ring = s.w.nodes[1].ring[:2]                 // two have arrived
 		s.w.nodes[1].loseGroup = lost
 		for i := range 4 {
 			s.mustSend(0, ethernet(arp.Broadcast, 0, 472, i+1), VNet{})
@@ -248,7 +249,7 @@ func TestMCS1LostFragments(t *testing.T) {
 	}
 }
 
-// A node that leaves takes its frames with it; one that restarts starts afresh.
+// Frames of a node that leaves are dropped. A restarted node starts afresh.
 func TestNodeLeavesAndRestarts(t *testing.T) {
 	s := newNet(t, 2, func(i int, d *double, c *Config) { d.hold = true })
 	for i := range 10 {
@@ -289,13 +290,13 @@ func TestNodeLeavesAndRestarts(t *testing.T) {
 	s.idle()
 }
 
-// What a receiver takes can change: its peers are told, and complete what it takes no
-// more, or stop doing so. Full rings only delay that.
+// A receiver can change what it takes. Its peers are told, and then complete what it no longer
+// takes, or stop completing. Full rings only delay that.
 func TestSetCaps(t *testing.T) {
 	s := newNet(t, 2, func(i int, d *double, c *Config) { d.mapped = true })
 	for round, caps := range []Caps{CapChecksum, CapAll, 0, CapAll} {
 		s.w.nodes[0].ringSize = 1
-		s.mustSend(1, ethernet(node(0), 1, 60, 1), VNet{}) // fills it
+		s.mustSend(1, ethernet(node(0), 1, 60, 1), VNet{}) // fills the ring
 		s.e[1].SetCaps(caps)
 		s.run()
 		if p, _ := s.e[0].Peer(1); p.Caps != caps || !p.Met {
@@ -318,7 +319,7 @@ func TestSetCaps(t *testing.T) {
 	s.idle()
 }
 
-// Mixed versions exchange nothing, and count it.
+// Nodes of different versions exchange nothing, and count that.
 func TestVersions(t *testing.T) {
 	s := newNet(t, 2, nil)
 	velo := doubleVELO{double: s.w.nodes[1]}
@@ -333,7 +334,7 @@ func TestVersions(t *testing.T) {
 	s.want(0, map[Counter]uint64{TXVersion: 1, RXVersion: 1, RXPackets: 0})
 }
 
-// MTU-1: a frame above the receiver's MTU comes back, with what to tell its sender.
+// MTU-1: a frame above the receiver's MTU is refused, with the MTU to report to its sender.
 func TestMTU1Unequal(t *testing.T) {
 	s := newNet(t, 2, func(i int, _ *double, c *Config) {
 		if i == 1 {
@@ -356,7 +357,7 @@ func TestMTU1Unequal(t *testing.T) {
 	s.idle()
 }
 
-// STA-1: the layout and the fields of Listing 5.1; every counter has a name.
+// STA-1: the layout and the fields match Listing 5.1, and every counter has a name.
 func TestSTA1Fields(t *testing.T) {
 	names := map[string]bool{}
 	for c := range Counters {
@@ -377,10 +378,10 @@ func TestSTA1Fields(t *testing.T) {
 	}
 }
 
-// Issue: no allocation per frame, either way, small and large, with headers.
+// The engine allocates nothing per frame: either way, small and large, with virtio headers.
 func TestEngineAllocates(t *testing.T) {
 	if raceEnabled {
-		t.Skip("the race detector makes values escape that do not otherwise")
+		t.Skip("the race detector makes more values escape to the heap")
 	}
 	for mode, set := range modes {
 		s := newNet(t, 2, func(i int, d *double, c *Config) {

@@ -7,9 +7,8 @@ import (
 	"exnet/fabric"
 )
 
-// A matchKey names the notification that ends a transfer (MAT-2): its kind, the
-// other side, and the address of its last packet (MAT-1), which [fabric.LastPacket]
-// computes.
+// A matchKey identifies the notification that ends a transfer (MAT-2): its kind, the other node,
+// and the address of the transfer's last packet (MAT-1), which [fabric.LastPacket] computes.
 type matchKey struct {
 	kind  fabric.Kind
 	peer  fabric.NodeID
@@ -17,14 +16,14 @@ type matchKey struct {
 }
 
 func (k matchKey) hash() uint64 {
-	// A multiplicative hash; the high bits of the product are the good ones.
+	// A multiplicative hash: use the high bits of the product, which mix best.
 	h := uint64(k.local) ^ uint64(k.peer)<<40 ^ uint64(k.kind)<<60
 	return h * 0x9e3779b97f4a7c15
 }
 
-// A matcher pairs transfers with notifications, each in O(1) and without
-// allocating. Equal keys match first in, first out. A notification that nobody
-// expects yet is parked, up to a bound, then the oldest is forgotten.
+// A matcher pairs transfers with notifications, each in O(1) and without allocating. Equal keys
+// match first in, first out. A notification without a transfer is parked; beyond a bound, the
+// oldest parked one is forgotten.
 //
 //	bucket ──► entry ──► entry ──► …      chains in order of arrival: FIFO per key
 //	expected:  oldest ◄──► … ◄──► newest  by age, for time-outs
@@ -55,7 +54,7 @@ type ageList struct {
 
 const none = int32(-1)
 
-// newMatcher makes a matcher for so many transfers and parked notifications at once.
+// newMatcher makes a matcher for the given numbers of transfers and parked notifications.
 func newMatcher[V any](transfers, parkMost int) *matcher[V] {
 	n := transfers + parkMost
 	width := bits.Len(uint(2*n - 1)) // at most half full
@@ -83,8 +82,8 @@ func (m *matcher[V]) expecting() int { return m.expected.n }
 // room reports whether another transfer may be expected.
 func (m *matcher[V]) room() bool { return m.expected.n < len(m.entries)-m.parkMost }
 
-// expect enters a transfer. early is true, and nothing is entered, if its
-// notification was parked. The caller has seen room.
+// expect enters a transfer. If its notification is already parked, expect removes that and returns
+// true without entering anything. The caller has checked room.
 func (m *matcher[V]) expect(k matchKey, v V, deadline time.Duration) (early bool) {
 	if i := m.find(k, true); i != none {
 		m.remove(i)
@@ -94,8 +93,8 @@ func (m *matcher[V]) expect(k matchKey, v V, deadline time.Duration) (early bool
 	return false
 }
 
-// notify takes the oldest transfer of the key. If there is none the notification
-// is parked; forgot reports that another one had to be given up for it.
+// notify takes the oldest transfer of the key. If there is none, it parks the notification; forgot
+// reports that it had to give up an older parked one.
 func (m *matcher[V]) notify(k matchKey, now time.Duration) (v V, ok, forgot bool) {
 	if v, ok = m.take(k); ok {
 		return v, true, false
@@ -123,8 +122,8 @@ func (m *matcher[V]) take(k matchKey) (v V, ok bool) {
 	return v, true
 }
 
-// expire removes a transfer whose deadline has passed. As all transfers of a
-// matcher get the same time, the oldest is due first.
+// expire removes a transfer whose deadline has passed. All transfers of a matcher get the same
+// time, so the oldest is due first.
 func (m *matcher[V]) expire(now time.Duration) (k matchKey, v V, ok bool) {
 	i := m.expected.oldest
 	if i == none || m.entries[i].deadline > now {
@@ -135,7 +134,7 @@ func (m *matcher[V]) expire(now time.Duration) (k matchKey, v V, ok bool) {
 	return k, v, true
 }
 
-// next returns the first deadline.
+// next returns the earliest deadline.
 func (m *matcher[V]) next() (at time.Duration, ok bool) {
 	if m.expected.oldest == none {
 		return 0, false
@@ -143,7 +142,7 @@ func (m *matcher[V]) next() (at time.Duration, ok bool) {
 	return m.entries[m.expected.oldest].deadline, true
 }
 
-// takePeer removes one transfer with a peer, the oldest.
+// takePeer removes the oldest transfer with a peer.
 func (m *matcher[V]) takePeer(n fabric.NodeID) (k matchKey, v V, ok bool) {
 	for i := m.expected.oldest; i != none; i = m.entries[i].younger {
 		if e := &m.entries[i]; e.key.peer == n {

@@ -10,7 +10,7 @@ import (
 	"exnet/fabric"
 )
 
-// MAT-1, MAT-3: the vectors of the specification.
+// MAT-1, MAT-3: the last packet is where the specification's examples say.
 func TestMAT3LastPacket(t *testing.T) {
 	for n, rest := range map[int]int{1: 1, 495: 495, 496: 496, 497: 1, 992: 496, 1514: 26, 9014: 86, 65549: 77, 65550: 78, 8388608: 256} {
 		const start = 0x1000
@@ -20,8 +20,8 @@ func TestMAT3LastPacket(t *testing.T) {
 	}
 }
 
-// MAT-2: the matcher behaves as lists of a simple model do: FIFO for equal keys,
-// early notifications parked and bounded, time-outs by age.
+// MAT-2: the matcher behaves like the lists of a simple model: FIFO for equal keys, early
+// notifications parked and bounded, time-outs by age.
 func TestMAT2Properties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const room, park = 8, 3
@@ -130,7 +130,7 @@ func TestMAT2Properties(t *testing.T) {
 	})
 }
 
-// MAT-2: an early notification on the wire: the frame is done at once.
+// MAT-2: a frame whose notification came early is done at once.
 func TestMAT2EarlyNotification(t *testing.T) {
 	s := newNet(t, 2, nil)
 	b := s.e[0].Borrow()

@@ -8,13 +8,13 @@ import (
 	"exnet/mtu"
 )
 
-// The messages between two nodes are VELO messages whose message type tag (MTT)
-// says what they are (EAG-3). Numbers are little endian.
+// The messages between two nodes are VELO messages. The message type tag (MTT) tells them apart
+// (EAG-3). Numbers are little endian.
 //
-//	FRAG, FRAG_LAST  a piece of a frame; the user tag is its index, 0..63. With the
-//	                 VNET bit, index 0 starts with a 10-byte virtio header. In a
-//	                 multicast, which may lose messages, a 16-bit number of the
-//	                 frame stands in front of each piece.
+//	FRAG, FRAG_LAST  a fragment of a frame; the user tag is its index, 0..63. With
+//	                 the VNET bit, fragment 0 starts with a 10-byte virtio header.
+//	                 A multicast may lose messages, so each of its fragments starts
+//	                 with a 16-bit number of the frame.
 //	GET_INFO         the advert of a frame: fetch it
 //	GET_NACK         the receiver will not fetch an advertised frame
 //	HELLO            version, capabilities and MTU of the sender
@@ -31,20 +31,19 @@ const (
 const (
 	// Fragment is the payload of an eager fragment (EAG-1).
 	Fragment = fabric.VELOMaxPayload
-	// maxFragments is what the 6 bits of the user tag can number.
+	// maxFragments is how many the 6 bits of the user tag can number.
 	maxFragments = 1 << 6
-	// numberLen is the frame number in front of multicast fragments.
+	// numberLen is the length of the frame number in front of multicast fragments.
 	numberLen = 2
 
-	// MaxEager is the longest frame that can be sent eagerly, with its virtio header.
+	// MaxEager is the longest frame that can be sent eagerly together with a virtio header.
 	MaxEager = maxFragments*Fragment - mtu.VNetHeader
 	// MaxMulticastEager is the same for multicast.
 	MaxMulticastEager = maxFragments * (Fragment - numberLen)
 )
 
-// An advert tells a receiver where a frame can be fetched. The virtio header
-// travels with it, so that the limit of one RMA transaction is the frame's alone
-// (RDV-2).
+// An advert tells a receiver where to fetch a frame. The virtio header travels in the advert, so
+// the whole length of one RMA transaction is left for the frame (RDV-2).
 type advert struct {
 	source fabric.NLA
 	length int
@@ -70,7 +69,7 @@ func parseAdvert(b []byte) (a advert, ok bool) {
 	return a, length >= mtu.MACHeader && length <= uint32(mtu.MaxFrame)
 }
 
-// A nack names the advert by its source and length.
+// A nack names the refused advert by its source and length.
 type nack struct {
 	source fabric.NLA
 	length int
@@ -93,17 +92,17 @@ func parseNack(b []byte) (n nack, ok bool) {
 	return n, length >= 1 && length <= uint32(mtu.MaxFrame)
 }
 
-// Version is the version of this protocol. Nodes of different versions exchange
-// no frames, and say so.
+// Version is the version of this protocol. Nodes of different versions exchange no frames; each
+// message refused for that reason is counted.
 const Version = 1
 
-// A hello is what a node says of itself, when it starts and in answer to another's.
+// A hello introduces a node. It is sent when the node starts, and in answer to another's hello.
 type hello struct {
 	version  uint8
-	answer   bool // no answer wanted
+	answer   bool // this is an answer: do not answer it
 	caps     Caps
 	mtu      mtu.Link
-	instance uint64 // tells a restarted engine from the one before
+	instance uint64 // distinguishes a restarted engine from the one before
 }
 
 const helloLen = 1 + 1 + 2 + 4 + 8
@@ -119,7 +118,7 @@ func (h *hello) append(b []byte) []byte {
 	return binary.LittleEndian.AppendUint64(b, h.instance)
 }
 
-// parseHello accepts longer messages of other versions: the version must be readable.
+// parseHello accepts longer messages, which other versions may send: it must get their version.
 func parseHello(b []byte) (h hello, ok bool) {
 	if len(b) < helloLen {
 		return hello{}, false
@@ -135,8 +134,8 @@ func parseHello(b []byte) (h hello, ok bool) {
 	return h, link >= uint32(mtu.MinIPv4) && link <= uint32(mtu.MaxLink)
 }
 
-// Caps are the offloads that a receiver takes, virtio's and one more; what it does not
-// take the sender completes in software.
+// Caps are the offloads that a receiver takes: virtio's, and CapBig. The sender completes in
+// software what the receiver does not take.
 type Caps uint16
 
 // The capabilities.
@@ -146,7 +145,7 @@ const (
 	CapTSO6                      // TCP super-packets over IPv6
 	CapECN                       // TCP super-packets with CWR set
 	CapUSO                       // UDP super-packets
-	CapBig                       // those of CapTSO4 that are longer than an IPv4 packet can say
+	CapBig                       // TCP super-packets over IPv4 longer than an IPv4 header can say
 	capsEnd
 
 	// CapAll is everything this version knows.

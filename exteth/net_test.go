@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A net is some engines on doubles, and what they received.
+// A net is a set of engines on doubles, with what they received.
 type net struct {
 	t   testing.TB
 	w   *wire
@@ -29,7 +29,7 @@ type received struct {
 	vnet VNet
 }
 
-// newNet starts n engines; set changes their nodes and configurations first.
+// newNet starts n engines. set adjusts their nodes and configurations first.
 func newNet(t testing.TB, n int, set func(i int, d *double, c *Config)) *net {
 	s := &net{t: t, w: newWire(n), got: make([][]received, n)}
 	for i, d := range s.w.nodes {
@@ -52,10 +52,10 @@ func newNet(t testing.TB, n int, set func(i int, d *double, c *Config)) *net {
 	return s
 }
 
-// run polls everything until nothing happens any more.
+// run polls all engines until nothing happens any more.
 func (s *net) run() {
-	more := true                      // some may not have been told yet, by polls before
-	for idle := 0; idle < 2; idle++ { // what one does last, another may have to answer
+	more := true                      // earlier polls may have left interrupts due
+	for idle := 0; idle < 2; idle++ { // what one engine does last, another may have to answer
 		work, all := 0, false
 		for _, e := range s.e {
 			v, _ := e.PollVELO(s.now, 64)
@@ -73,8 +73,8 @@ func (s *net) run() {
 	}
 }
 
-// told checks that nobody sleeps for buffers that are free, but for a few while there is
-// more to poll.
+// told checks that no sender sleeps while its buffers are free. A few interrupts may be due while
+// there is more to poll.
 func (s *net) told(more bool) {
 	s.t.Helper()
 	most := 0
@@ -88,7 +88,7 @@ func (s *net) told(more bool) {
 	}
 }
 
-// ethernet builds a frame of n bytes from node i with contents that depend on seed.
+// ethernet builds a frame of n bytes from node i whose contents depend on seed.
 func ethernet(to arp.MAC, from int, n int, seed int) []byte {
 	f := make([]byte, n)
 	for i := range f {
@@ -97,7 +97,7 @@ func ethernet(to arp.MAC, from int, n int, seed int) []byte {
 	copy(f, to[:])
 	m := arp.DefaultPrefix.MAC(fabric.NodeID(from))
 	copy(f[6:], m[:])
-	binary.BigEndian.PutUint16(f[12:], 0x88b5) // local experimental
+	binary.BigEndian.PutUint16(f[12:], 0x88b5) // local experimental EtherType
 	return f
 }
 
@@ -131,7 +131,7 @@ func (s *net) want(i int, want map[Counter]uint64) {
 	}
 }
 
-// idle checks that nothing is held: all buffers are free, nothing is expected.
+// idle checks that nothing is held: all buffers are free, and no notification is expected.
 func (s *net) idle() {
 	s.t.Helper()
 	for i, e := range s.e {

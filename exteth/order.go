@@ -2,17 +2,17 @@ package exteth
 
 import "time"
 
-// orderFrames bounds the frames from one source that wait for an earlier one to be
-// fetched: as many as adverts can be out, and as many small ones between them.
+// orderFrames bounds the frames of one source that wait behind one being fetched. It covers all
+// adverts that can be outstanding, and as many small frames between them.
 const orderFrames = 128
 
 type orderState uint8
 
 const (
-	orderAdvert   orderState = iota // to be fetched, as soon as the fabric has room
+	orderAdvert   orderState = iota // to be fetched as soon as the fabric has room
 	orderFetching                   // the GET is under way
-	orderFetched                    // in its sink
-	orderEager                      // in data
+	orderFetched                    // the frame is in its sink
+	orderEager                      // the frame is in data
 	orderFailed
 )
 
@@ -27,11 +27,11 @@ type ordered struct {
 	since  time.Duration
 }
 
-// An orderQueue keeps the frames of one source in the order in which it sent them
-// (RDV-4). It is empty unless the first of them is still being fetched.
+// An orderQueue keeps the frames of one source in the order in which they were sent (RDV-4). It is
+// empty unless its first frame is still being fetched.
 type orderQueue struct {
 	frames []ordered
-	first  uint32 // slots count on for ever, so that a late result finds no successor
+	first  uint32 // slot numbers are never reused, so a late result cannot hit a later frame
 	n      uint32
 }
 
@@ -45,7 +45,7 @@ func (q *orderQueue) at(slot uint32) *ordered {
 	return &q.frames[slot%orderFrames]
 }
 
-// pushOrder makes the last entry, or counts and returns nil.
+// pushOrder appends an entry. If the queue is full it counts that and returns nil.
 func (e *Engine) pushOrder(p *peer, now time.Duration) *ordered {
 	q := &p.order
 	if q.n == orderFrames {
@@ -78,7 +78,7 @@ func (e *Engine) orderEager(p *peer, data []byte, v VNet, now time.Duration) {
 	o.state, o.vnet, o.data = orderEager, v, append(b, data...)
 }
 
-// popOrder removes the head and gives back what it held.
+// popOrder removes the head and releases what it held.
 func (e *Engine) popOrder(p *peer) {
 	o := p.order.head()
 	if o.sink != nil {
@@ -92,7 +92,7 @@ func (e *Engine) popOrder(p *peer) {
 	p.order.n--
 }
 
-// deliver hands up what is ready, in order, and starts the GETs that can be.
+// deliver passes up the frames that are ready, in order, and starts the GETs that can be started.
 func (e *Engine) deliver(p *peer, now time.Duration) {
 	for p.order.n > 0 {
 		o := p.order.head()
@@ -125,11 +125,11 @@ func (e *Engine) fetch(p *peer, o *ordered, now time.Duration) bool {
 	if !e.getInPlace(p, o.advert) {
 		return false
 	}
-	o.state = orderFailed // over, well or badly: nothing is left to hand up
+	o.state = orderFailed // finished, well or badly: nothing is left to pass up
 	return true
 }
 
-// fetchAhead starts GETs behind the head, so that they overlap.
+// fetchAhead starts GETs for frames behind the head, so that fetches overlap.
 func (e *Engine) fetchAhead(p *peer, now time.Duration) {
 	for i := uint32(1); i < p.order.n; i++ {
 		if o := p.order.at(p.order.first + i); o.state == orderAdvert && !e.startGet(p, o, now) {

@@ -8,12 +8,12 @@ import (
 	"exnet/mtu"
 )
 
-// A peer is what the engine knows of another node.
+// A peer is the engine's state for another node.
 type peer struct {
 	node fabric.NodeID
 	busy bool // in Engine.busy
 
-	// What its HELLO said.
+	// From its HELLO.
 	met      bool
 	caps     Caps
 	mtu      mtu.Link
@@ -22,12 +22,12 @@ type peer struct {
 	greeting greeting
 
 	// Sending.
-	active  bool // frames are under way to it
-	counted bool // in Engine.active: active, and not stalled
-	stalled bool // the last that was heard of its receiving is a time-out
-	full    bool // VELO had no room for it when it was sent to last
-	window  int  // adverts that may be out
-	out     int  // adverts that are out
+	active  bool // frames for it are under way
+	counted bool // in Engine.active: active and not stalled
+	stalled bool // the last news of its receiving was a time-out
+	full    bool // VELO had no room for it at the last send
+	window  int  // adverts that may be outstanding
+	out     int  // adverts that are outstanding
 	waiting int  // frames in the queue that hold a buffer
 	queue   frameQueue
 
@@ -40,12 +40,11 @@ type greeting uint8
 
 const (
 	greetNone   greeting = iota
-	greetHello           // to be sent when there is room
-	greetAnswer          // the same, wanting no answer
+	greetHello           // a HELLO waits for room
+	greetAnswer          // the same, for a HELLO that wants no answer
 )
 
-// A peerTable finds peers by node ID in two steps, as the routing tables of the
-// fabric do (NET-5).
+// A peerTable finds peers by node ID in two steps, like the routing tables of the fabric (NET-5).
 type peerTable [64]*[1024]*peer
 
 func (t *peerTable) get(n fabric.NodeID) *peer {
@@ -70,8 +69,8 @@ func (t *peerTable) delete(n fabric.NodeID) {
 	}
 }
 
-// peer finds or makes a peer. Node IDs come from the fabric, which knows who is
-// attached, so their number is bounded by it.
+// peer finds or makes a peer. Node IDs come from the fabric, which knows who is attached, so the
+// number of peers is bounded.
 func (e *Engine) peer(n fabric.NodeID) *peer {
 	p := e.peers.get(n)
 	if p == nil {
@@ -81,10 +80,10 @@ func (e *Engine) peer(n fabric.NodeID) *peer {
 	return p
 }
 
-// maxWindow leaves a quarter of the buffers to others.
+// maxWindow leaves a quarter of the buffers to other peers.
 func (e *Engine) maxWindow() int { return e.cfg.Buffers * 3 / 4 }
 
-// watch puts a peer on the list of those that Advance looks at.
+// watch adds a peer to the list that Advance goes through.
 func (e *Engine) watch(p *peer) {
 	if !p.busy {
 		p.busy = true
@@ -92,9 +91,8 @@ func (e *Engine) watch(p *peer) {
 	}
 }
 
-// settle brings the count of active peers up to date. One that has stalled is not
-// counted: it may be dead, and nobody waits for it, or is kept waiting less long
-// because of it.
+// settle updates the count of active peers. A stalled peer is not counted: it may be dead, so
+// nobody waits for it, and frames for the others need not expire sooner because of it.
 func (e *Engine) settle(p *peer) {
 	if p.active = p.out > 0 || p.queue.n > 0; p.active {
 		e.watch(p)
@@ -110,6 +108,7 @@ func (e *Engine) settle(p *peer) {
 	}
 }
 
+// hasTime reports whether Advance has to look at the peer.
 func (p *peer) hasTime() bool {
 	return p.active || p.greeting != greetNone || p.unicast.active || p.multicast.active || p.order.n > 0
 }
@@ -129,12 +128,12 @@ func (e *Engine) nextOf(p *peer, now time.Duration) time.Duration {
 		}
 	}
 	if p.order.n > 0 && p.order.head().state == orderAdvert {
-		at = min(at, now+QueueTime) // a GET that found the fabric full
+		at = min(at, now+QueueTime) // a GET waits for room in the fabric
 	}
 	return at
 }
 
-// greet sends a HELLO. A node that is not ready yet greets us when it is.
+// greet sends a HELLO. A node that is not ready yet will greet us when it is.
 func (e *Engine) greet(p *peer, answer bool) {
 	if p.node == e.self {
 		return
@@ -150,8 +149,8 @@ func (e *Engine) greet(p *peer, answer bool) {
 	}
 }
 
-// SetCaps says that from now on Receive takes something else, and tells the peers. What
-// they sent before comes as it is.
+// SetCaps changes what Receive takes and tells the peers. Frames sent before they hear of it still
+// come as before.
 func (e *Engine) SetCaps(c Caps) {
 	if c == e.cfg.Caps {
 		return
@@ -159,14 +158,14 @@ func (e *Engine) SetCaps(c Caps) {
 	e.cfg.Caps = c
 	for _, n := range e.node.Peers() {
 		p := e.peer(n)
-		e.greet(p, p.greeting != greetHello) // they need not answer, except for the first
+		e.greet(p, p.greeting != greetHello) // no answer is needed, except to a first HELLO
 	}
 }
 
 // greeted takes a peer's HELLO.
 func (e *Engine) greeted(p *peer, h hello) {
 	if p.met && p.instance != h.instance {
-		e.reset(p, TXNodeLeft, RXNodeLeft) // restarted: nothing from before is valid
+		e.reset(p, TXNodeLeft, RXNodeLeft) // restarted: all earlier state is invalid
 	}
 	p.met, p.instance, p.version = true, h.instance, h.version
 	p.caps, p.mtu = h.caps&CapAll, h.mtu
@@ -175,7 +174,7 @@ func (e *Engine) greeted(p *peer, h hello) {
 	}
 }
 
-// reset gives up all that is under way with a peer.
+// reset gives up everything under way with a peer, and counts it.
 func (e *Engine) reset(p *peer, tx, rx Counter) {
 	for {
 		_, s, ok := e.sent.takePeer(p.node)
@@ -206,16 +205,16 @@ func (e *Engine) reset(p *peer, tx, rx Counter) {
 	e.settle(p)
 }
 
-// Peer is what a node said of itself.
+// Peer is what is known of a node.
 type Peer struct {
 	Node    fabric.NodeID
-	Met     bool // it has; else the rest is assumed
+	Met     bool // its HELLO came; false: the other fields are assumptions
 	Version uint8
 	Caps    Caps
 	MTU     mtu.Link
 	Out     int // adverts that it has not fetched yet
 	Waiting int // frames that wait for it
-	Window  int // adverts it may have out
+	Window  int // adverts it may have outstanding
 }
 
 // Peer returns what is known of a node; ok is false when nothing is.

@@ -8,45 +8,43 @@ import (
 )
 
 const (
-	// Headroom is what a buffer has in front of an IP packet: the MAC header and
+	// Headroom is the room in front of an IP packet in a buffer. It holds the MAC header and
 	// the virtio header, rounded up so that the packet starts a cache line.
 	Headroom = 64
-	// DefaultBuffers is the measured best: 8 buffers halve the throughput of one
-	// stream, 256 leave the cache.
+	// DefaultBuffers is the best of those measured: 8 buffers halve the throughput of one
+	// stream, and 256 no longer fit the cache.
 	DefaultBuffers = 64
-	// DefaultBufferSize is a 65,536-byte packet, its headroom, and some room, in
-	// whole pages: 68 KiB.
+	// DefaultBufferSize fits a 65,536-byte packet and its headroom in whole pages: 68 KiB.
 	DefaultBufferSize = 17 * 4096
 )
 
 var _ = [DefaultBufferSize - Headroom - int(mtu.DefaultLink)]struct{}{} // it fits
 
-// A Buffer is memory that other nodes can fetch from. Who has it from
-// [Engine.Borrow] writes a frame anywhere in Bytes and passes it to [Engine.Send],
-// or gives it back with [Engine.Return].
+// A Buffer is memory that other nodes can fetch from. The borrower ([Engine.Borrow]) writes a frame
+// anywhere in Bytes and passes it to [Engine.Send], or returns it with [Engine.Return].
 type Buffer struct {
 	Bytes []byte // all of it
 
 	window   fabric.Window
 	offset   int // in the pool's memory
-	refs     int // who needs it: the borrower, each queue entry, each advert
+	refs     int // the borrower, each queue entry and each advert hold one
 	poisoned bool
 }
 
 func (b *Buffer) nla(off int) fabric.NLA { return b.window.NLA() + fabric.NLA(off) }
 
-// A pool is registered memory cut into buffers. Each buffer has a window of its
-// own, so that one can be poisoned: after a time-out its address is made stale
-// before the memory is used again, and a late GET fails instead of reading another
-// frame (RDV-3). It comes back into use when nobody accesses the memory any more.
+// A pool is registered memory cut into buffers. Each buffer has its own window, so that one buffer
+// can be poisoned: after a time-out its address is made stale before the memory is reused, and a
+// late GET fails instead of reading another frame (RDV-3). The buffer returns to use when nobody
+// accesses the memory any more.
 type pool struct {
 	rma    fabric.RMA
 	memory fabric.Memory
 	rights fabric.Rights
 	size   int
 	all    []*Buffer
-	free   []*Buffer // a stack: the last one used is the one still in the cache
-	limbo  []*Buffer // poisoned, not released yet or not registered again
+	free   []*Buffer // a stack: the buffer used last is still in the cache
+	limbo  []*Buffer // poisoned; not released or not registered again yet
 }
 
 func newPool(node fabric.Node, rma fabric.RMA, n, size int, rights fabric.Rights) (*pool, error) {
@@ -88,13 +86,14 @@ func (p *pool) take() *Buffer {
 	return b
 }
 
-// release takes one reference away.
+// release drops one reference.
 func (p *pool) release(b *Buffer) {
 	if b.refs--; b.refs > 0 {
 		return
 	}
 	if b.poisoned {
-		// The error can only be that the port is closed, which makes it stale, too.
+		// The only possible error is that the port is closed, and then the address is stale
+		// anyway.
 		_ = b.window.Deregister()
 		p.limbo = append(p.limbo, b)
 		p.revive()
@@ -103,11 +102,11 @@ func (p *pool) release(b *Buffer) {
 	p.free = append(p.free, b)
 }
 
-// poison lets the buffer's address become stale before the memory is used again:
-// when the last reference goes, so that others who were told it can still fetch.
+// poison makes the buffer's address stale before the memory is reused. That happens when the last
+// reference goes, so other nodes that know the address can still fetch.
 func (p *pool) poison(b *Buffer) { b.poisoned = true }
 
-// revive brings buffers back from limbo.
+// revive makes released buffers usable again.
 func (p *pool) revive() {
 	keep := p.limbo[:0]
 	for _, b := range p.limbo {
@@ -118,7 +117,7 @@ func (p *pool) revive() {
 				p.free = append(p.free, b)
 				continue
 			}
-			// Out of table space: try again later.
+			// No room in the table: try again later.
 		default:
 		}
 		keep = append(keep, b)
@@ -126,8 +125,7 @@ func (p *pool) revive() {
 	p.limbo = keep
 }
 
-// close deregisters what is registered. The memory is given back if it can be;
-// else the node's closing does it.
+// close deregisters the windows. It frees the memory if it can; otherwise closing the node does.
 func (p *pool) close() {
 	for _, b := range p.all {
 		if b != nil && b.window != nil {

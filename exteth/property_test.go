@@ -12,9 +12,9 @@ import (
 	"exnet/fabric"
 )
 
-// RDV-4 and the bounds, against everything a fabric may do: whatever is held up,
-// refused or lost, each frame arrives at most once, whole, and in order; when all
-// is quiet nothing is held. Without faults nothing is lost.
+// RDV-4 and the bounds, against everything a fabric may do. Whatever is delayed, refused or lost,
+// each frame arrives at most once, whole, and in order. When all is quiet nothing is held. Without
+// faults nothing is lost.
 func TestRDV4Properties(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		faulty := rapid.Bool().Draw(rt, "faulty")
@@ -95,13 +95,15 @@ func TestRDV4Properties(t *testing.T) {
 		}
 		s.run()
 		if !faulty {
-			// Only waiting can have lost something.
+			// Without faults, only waiting can lose a frame.
 			for i, e := range s.e {
 				for c := range Counters {
 					switch f := c.Field(); f {
 					case FieldRXErrors, FieldRXFrame, FieldRXOverruns, FieldTXErrors, FieldTXCarrier:
 						if c == RXFragmentLost || c == RXReassemblyExpired || c == RXTimeout || c == TXTimeout {
-							continue // of a frame that waited too long half-way, or of 200 ms that passed in steps
+							// a frame that waited too long halfway, or
+							// 200 ms that passed in steps
+							continue
 						}
 						if n := e.stats.Get(c); n != 0 {
 							rt.Fatalf("node %d: %v = %d without a fault", i, c, n)
@@ -136,10 +138,10 @@ func TestRDV4Properties(t *testing.T) {
 	})
 }
 
-// Any message, also with a right header, only changes counters.
+// Any message, even with a correct header, changes only counters.
 func FuzzMessage(f *testing.F) {
 	a := advert{source: 4096, length: 1000}
-	inPlace := advert{source: 1<<48 | 4096, length: 1000} // of a window that there is
+	inPlace := advert{source: 1<<48 | 4096, length: 1000} // in a window that exists
 	h := hello{version: Version, mtu: 1500, caps: CapAll, instance: 5}
 	n := nack{source: 4096, length: 1000}
 	f.Add(uint8(tagGetInfo), uint8(0), false, a.append(nil))
@@ -162,7 +164,7 @@ func FuzzMessage(f *testing.F) {
 			copy(m.Data[:], payload)
 			s.e[1].message(&m, s.now)
 		}
-		s.e[1].Tell() // as PollVELO with budget left
+		s.e[1].Tell() // as after a PollVELO with budget left
 		s.run()
 		s.now += 2 * DefaultTimeout
 		s.run()

@@ -12,16 +12,15 @@ type queued struct {
 	off, n   int
 	vnet     VNet
 	group    bool
-	sent     int // fragments that are out
+	sent     int // fragments that were sent already
 	deadline time.Duration
 }
 
-// A frameQueue holds the frames that wait for one peer, in order. Those that
-// will be eager are copied into it, so they hold no buffer. Its memory is made when
-// it is first used, and kept.
+// A frameQueue holds the frames that wait for one peer, in order. It copies frames that will be
+// sent eagerly, so they hold no buffer. Its memory is allocated on first use, and kept.
 type frameQueue struct {
 	frames   []queued
-	small    []byte // as many slots
+	small    []byte // one slot per entry
 	slot     int
 	first, n int
 }
@@ -36,13 +35,12 @@ func (q *frameQueue) bytes() []byte {
 	return q.small[q.first*q.slot:][:h.n]
 }
 
-// enqueue lets a frame wait, or drops it where waiting would take buffers that
-// others need.
+// enqueue makes a frame wait, or drops it where waiting would take buffers that other peers need.
 func (e *Engine) enqueue(p *peer, frame *queued) error {
 	q := &p.queue
 	large := frame.n > e.cfg.Eager
-	// On top of the window half of what is free now: a peer that was found dead,
-	// with a window of one, gets no more than two buffers.
+	// Besides its window, a peer may hold half of the buffers free now. With its window of one,
+	// a stalled peer so gets no more than two.
 	most := p.window + max(1, min(p.window, len(e.tx.free)/2))
 	if q.n == QueueFrames || large && p.out+p.waiting >= most {
 		e.stats.count(TXQueueFull)
@@ -69,7 +67,7 @@ func (e *Engine) enqueue(p *peer, frame *queued) error {
 	return nil
 }
 
-// dequeue takes the head away.
+// dequeue removes the head.
 func (e *Engine) dequeue(p *peer) {
 	h := p.queue.head()
 	if h.buffer != nil {
@@ -108,4 +106,5 @@ func (e *Engine) flush(p *peer, now time.Duration) {
 	e.settle(p)
 }
 
-var _ = [MaxEager + mtu.VNetHeader - maxFragments*Fragment]struct{}{} // fragments of both fit the user tag
+// fragments of both fit the user tag
+var _ = [MaxEager + mtu.VNetHeader - maxFragments*Fragment]struct{}{}

@@ -2,5 +2,5 @@
 
 package exteth
 
-// raceEnabled: the race detector makes values escape that do not otherwise.
+// raceEnabled is true because the race detector makes more values escape to the heap.
 const raceEnabled = true

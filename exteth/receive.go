@@ -8,20 +8,19 @@ import (
 	"exnet/mtu"
 )
 
-// An assembly is an eager frame of which some fragments arrived. Each source has
-// one for messages to us and one for messages to groups.
+// An assembly is an eager frame of which some fragments have arrived. Each source has two: one for
+// unicast and one for multicast.
 type assembly struct {
 	active bool
 	vnet   bool
 	next   uint8  // index of the fragment that is due
-	number uint16 // of a frame to a group
-	data   []byte // kept for the next frame
+	number uint16 // of a multicast frame
+	data   []byte // memory reused for the next frame
 	since  time.Duration
 }
 
-// PollVELO takes up to budget messages and returns how many, and their bytes. While it
-// uses all of its budget, a sender may not have been told yet of what was fetched from
-// it; see [Engine.Tell].
+// PollVELO takes up to budget messages. It returns their number and bytes. If it used the whole
+// budget, senders may still have to be told of fetched frames; see [Engine.Tell].
 func (e *Engine) PollVELO(now time.Duration, budget int) (work, bytes int) {
 	for work < budget {
 		most := min(batch, budget-work)
@@ -86,8 +85,8 @@ func (e *Engine) message(m *fabric.Message, now time.Duration) {
 			return
 		}
 		e.stats.count(TXNacked)
-		// The GET may be under way: its notification must not end a later advert
-		// of the same buffer, nor may it read what the buffer holds by then.
+		// The GET may be under way. Its notification must not end a later advert of the
+		// same buffer, and it must not read what the buffer holds by then.
 		e.tx.poison(s.buffer)
 		e.ended(s)
 	default:
@@ -103,8 +102,8 @@ func (e *Engine) groupFragment(p *peer, tag, index uint8, payload []byte, now ti
 	e.fragment(p, &p.multicast, tag, index, binary.LittleEndian.Uint16(payload), payload[numberLen:], now)
 }
 
-// fragment takes the next piece of a frame. Index 0 begins a frame, whatever was
-// before; any other must be the one that is due.
+// fragment takes the next fragment of a frame. Index 0 starts a new frame, whatever came before.
+// Any other index must be the one that is due.
 func (e *Engine) fragment(p *peer, a *assembly, tag, index uint8, number uint16, piece []byte, now time.Duration) {
 	vnet, last := tag&tagVNet != 0, tag&^tagVNet == tagFragLast
 	if a.active && (index != a.next || number != a.number || vnet != a.vnet) {
@@ -120,7 +119,7 @@ func (e *Engine) fragment(p *peer, a *assembly, tag, index uint8, number uint16,
 		a.data = a.data[:0]
 		e.watch(p)
 	} else if !a.active {
-		return // the rest of a frame whose loss is counted
+		return // the rest of a frame whose loss is counted already
 	}
 	if a.data == nil {
 		a.data = make([]byte, 0, maxFragments*Fragment)
@@ -158,7 +157,7 @@ func (e *Engine) eager(p *peer, data []byte, vnet bool, now time.Duration) {
 	e.up(p, data, v, false)
 }
 
-// takes checks the length and the virtio header of a frame, and counts.
+// takes checks the length and the virtio header of a frame, and counts refusals.
 func (e *Engine) takes(v VNet, n int) bool {
 	if n < mtu.MACHeader || !v.Check(n) || v.needs(n)&^e.cfg.Caps != 0 {
 		e.stats.count(RXBadMessage)
@@ -172,7 +171,7 @@ func (e *Engine) takes(v VNet, n int) bool {
 	return true
 }
 
-// up hands a frame to the receiver, if it is for this node.
+// up passes a frame to the receiver if it is for this node.
 func (e *Engine) up(p *peer, data []byte, v VNet, rendezvous bool) {
 	f := &e.frame
 	f.From, f.VNet, f.Data, f.Rendezvous = p.node, v, data, rendezvous

@@ -7,13 +7,13 @@ import (
 	"exnet/fabric"
 )
 
-// A pendingGet is a GET that is under way: an entry of the order queue of its peer.
+// A pendingGet is a GET under way, for an entry of its peer's order queue.
 type pendingGet struct {
 	peer *peer
 	slot uint32
 }
 
-// advertised takes an advert: it starts the GET if it can.
+// advertised takes an advert and starts the GET if it can.
 func (e *Engine) advertised(p *peer, payload []byte, now time.Duration) {
 	a, ok := parseAdvert(payload)
 	if !ok {
@@ -37,8 +37,8 @@ func (e *Engine) advertised(p *peer, payload []byte, now time.Duration) {
 	e.deliver(p, now)
 }
 
-// nack tells the sender that a frame will not be fetched. If there is no room it
-// finds out by its time-out.
+// nack tells the sender that a frame will not be fetched. If there is no room for the message, the
+// sender finds out by its time-out.
 func (e *Engine) nack(p *peer, a advert) {
 	n := nack{source: a.source, length: a.length}
 	if e.send(p, tagGetNack, 0, n.append(e.scratch[:0])) == nil {
@@ -46,8 +46,8 @@ func (e *Engine) nack(p *peer, a advert) {
 	}
 }
 
-// getInPlace fetches a frame into the receiver itself. It returns false when
-// the fabric has no room.
+// getInPlace fetches a frame straight into the receive function. It returns false when the fabric
+// has no room.
 func (e *Engine) getInPlace(p *peer, a advert) bool {
 	u := &e.use
 	u.peer, u.advert, u.gathered, u.done = p, a, u.buffer[:0], false
@@ -74,15 +74,15 @@ func (e *Engine) getInPlace(p *peer, a advert) bool {
 	case len(u.gathered) == a.length:
 		e.stats.count(RXRendezvous)
 		e.up(p, u.gathered, a.vnet, true)
-	default: // a fault, which a requester notification reports, too
+	default: // a fault; a requester notification reports it, too
 		e.stats.count(RXFault)
 		e.nack(p, a)
 	}
 	return true
 }
 
-// Tell raises the interrupt of the peer whose frames were fetched in place, and who was
-// not told yet. Call it before sleeping, unless the last PollVELO left budget.
+// Tell raises the interrupt of the peer whose frames were fetched in place, if that is still due.
+// Call it before sleeping, unless the last PollVELO left budget unused.
 func (e *Engine) Tell() {
 	e.deferred = 0
 	if e.untold == nil {
@@ -92,8 +92,8 @@ func (e *Engine) Tell() {
 	e.untold = nil
 }
 
-// useSource is the sink of a GET in place. A frame in several pieces of memory
-// is gathered first.
+// useSource is the sink of a GET in place. If the frame comes in several pieces of memory, it
+// gathers them first.
 func (e *Engine) useSource(src []byte) error {
 	u := &e.use
 	switch {
@@ -111,7 +111,7 @@ func (e *Engine) useSource(src []byte) error {
 	return nil
 }
 
-// startGet fetches a frame into a buffer. It returns false when there is no room.
+// startGet fetches a frame into a buffer. It returns false when the fabric has no room.
 func (e *Engine) startGet(p *peer, o *ordered, now time.Duration) bool {
 	if e.sinks == nil {
 		var err error
@@ -156,7 +156,7 @@ func (e *Engine) startGet(p *peer, o *ordered, now time.Duration) bool {
 	return true
 }
 
-// failGet ends a GET badly. Its buffer may still be written: it is poisoned.
+// failGet ends a failed GET. Its sink may still be written, so it is poisoned.
 func (e *Engine) failGet(g pendingGet) {
 	if o := g.peer.order.at(g.slot); o != nil && o.state == orderFetching {
 		e.sinks.poison(o.sink)
@@ -165,8 +165,8 @@ func (e *Engine) failGet(g pendingGet) {
 	}
 }
 
-// PollRMA takes up to budget notifications and returns how many, and the bytes of
-// their transfers.
+// PollRMA takes up to budget notifications. It returns their number and the bytes of their
+// transfers.
 func (e *Engine) PollRMA(now time.Duration, budget int) (work, bytes int) {
 	for work < budget {
 		most := min(batch, budget-work)
@@ -188,8 +188,8 @@ func (e *Engine) notification(n *fabric.Notification, now time.Duration) {
 	var forgot, parked bool
 	switch {
 	case n.Fault != fabric.FaultNone:
-		// The requester's address is the start of the sink (RMA-7). One of a GET
-		// in place has no entry: it was counted when it failed.
+		// The requester's address is the start of the sink (RMA-7). A GET in place has no
+		// entry: it was counted when it failed.
 		k.kind, k.local = fabric.KindCompleter, fabric.LastPacket(n.Local, max(1, n.Count))
 		g, ok := e.gets.take(k)
 		if !ok {

@@ -11,7 +11,7 @@ import (
 	"exnet/mtu"
 )
 
-// RDV-2: one RMA transaction per frame, up to 8 MiB with the MAC header.
+// RDV-2: a frame of up to 8 MiB with its MAC header takes one RMA transaction.
 func TestRDV2Largest(t *testing.T) {
 	s := newNet(t, 2, func(_ int, d *double, c *Config) { c.MTU, c.Buffers, d.mapped = mtu.MaxLink, 4, true })
 	f := ethernet(node(1), 0, int(mtu.MaxFrame), 3)
@@ -23,8 +23,8 @@ func TestRDV2Largest(t *testing.T) {
 	s.idle()
 }
 
-// RDV-4: small and large frames arrive in the order in which they were sent, while
-// GETs take their time and the fabric is full now and then.
+// RDV-4: small and large frames arrive in the order in which they were sent, while GETs take their
+// time and the fabric is full now and then.
 func TestRDV4Order(t *testing.T) {
 	for mode, set := range modes {
 		t.Run(mode, func(t *testing.T) {
@@ -57,7 +57,7 @@ func TestRDV4Order(t *testing.T) {
 	}
 }
 
-// RDV-3: at its bound a peer's frames wait in its queue, in order; at most 64 of them.
+// RDV-3: at the window's bound a peer's frames wait in its queue, in order, at most 64 of them.
 func TestRDV3QueueBound(t *testing.T) {
 	s := newNet(t, 3, func(i int, d *double, c *Config) {
 		if i == 1 {
@@ -74,7 +74,7 @@ func TestRDV3QueueBound(t *testing.T) {
 	if !s.e[0].Blocked() {
 		t.Error("the only peer in use is at its bound, and reading goes on")
 	}
-	// Another peer is not held up.
+	// Another peer is not delayed.
 	s.mustSend(0, ethernet(node(2), 0, 5000, 1), VNet{})
 	s.e[2].PollVELO(s.now, 64)
 	if len(s.e[0].busy) != 2 || s.e[0].Blocked() {
@@ -101,9 +101,9 @@ func TestRDV3QueueBound(t *testing.T) {
 	s.idle()
 }
 
-// RDV-3: what waited too long is dropped: 1 ms where others may be kept waiting, 20
-// where nobody is, but only until it was in vain once. A frame of which some fragments
-// are out does no harm to the next.
+// RDV-3: a frame that waited too long is dropped: after 1 ms where other peers wait, after 20 ms
+// where none does, but only until one has expired. A frame of which some fragments were sent does
+// not damage the next one.
 func TestRDV3QueueExpiry(t *testing.T) {
 	s := newNet(t, 3, func(i int, d *double, c *Config) {
 		if i == 1 {
@@ -114,7 +114,8 @@ func TestRDV3QueueExpiry(t *testing.T) {
 	expires := func(after time.Duration) {
 		t.Helper()
 		before := s.e[0].Statistics().Get(TXQueueExpired)
-		s.mustSend(0, ethernet(node(1), 0, 480, 1), VNet{}) // two of four fragments fit, then none
+		// two of four fragments fit, then no more
+		s.mustSend(0, ethernet(node(1), 0, 480, 1), VNet{})
 		s.now += after - 1
 		s.e[0].Advance(s.now)
 		s.want(0, map[Counter]uint64{TXQueueExpired: before})
@@ -136,7 +137,7 @@ func TestRDV3QueueExpiry(t *testing.T) {
 	s.want(1, map[Counter]uint64{RXFragmentLost: 1, RXPackets: 1})
 	s.idle()
 
-	// It receives, so it is trusted again, but now another peer is in use.
+	// The peer receives, so it counts as in use again; but now another peer is in use, too.
 	s.mustSend(0, ethernet(node(2), 0, 5000, 1), VNet{})
 	s.mustSend(0, ethernet(node(1), 0, 480, 1), VNet{})
 	s.now += QueueTime
@@ -144,8 +145,8 @@ func TestRDV3QueueExpiry(t *testing.T) {
 	s.want(0, map[Counter]uint64{TXQueueExpired: 3})
 }
 
-// RDV-3: a peer that never fetches costs its frames only: after the time-out the
-// buffers come back, their addresses are stale, and its window is one.
+// RDV-3: a peer that never fetches loses only its own frames. After the time-out the buffers come
+// back with stale addresses, and the peer's window is one.
 func TestRDV3Timeout(t *testing.T) {
 	s := newNet(t, 3, func(i int, d *double, c *Config) {
 		if i == 1 {
@@ -162,7 +163,7 @@ func TestRDV3Timeout(t *testing.T) {
 	if free := len(s.e[0].tx.free); free < 8 {
 		t.Errorf("one peer leaves %d buffers to the others", free)
 	}
-	for range 3 { // the others go on
+	for range 3 { // the other peers go on
 		s.mustSend(0, ethernet(node(2), 0, 5000, 1), VNet{})
 		s.run()
 	}
@@ -189,7 +190,7 @@ func TestRDV3Timeout(t *testing.T) {
 	if free := len(s.e[0].tx.free); free < DefaultBuffers-2 {
 		t.Errorf("a dead peer holds %d buffers", DefaultBuffers-free)
 	}
-	// It comes back: once it has fetched one frame, many find room at once.
+	// The peer comes back: once it has fetched one frame, many find room at once.
 	s.w.nodes[1].deaf = false
 	s.now += DefaultTimeout
 	s.run()
@@ -205,9 +206,8 @@ func TestRDV3Timeout(t *testing.T) {
 	s.idle()
 }
 
-// Issue: one node out of four that stopped costs the others nothing, with all
-// buffers in use and whatever the sizes; the engine never blocks for it alone for
-// longer than a queue's time.
+// RDV-3: one stopped node out of four costs the others nothing, with all buffers in use and
+// whatever the sizes. The engine never blocks for it alone for longer than a queue's time.
 func TestRDV3StalledPeer(t *testing.T) {
 	var got [4]int
 	s := newNet(t, 4, func(i int, d *double, c *Config) {
@@ -244,8 +244,8 @@ func TestRDV3StalledPeer(t *testing.T) {
 	}
 }
 
-// A peer that stopped holds nobody up, though its ring still takes small frames, which
-// nobody may ever read; and the only other one in use is the only one.
+// A stopped peer delays nobody, though its ring still takes small frames, which it may never read.
+// It does not count: the only other peer in use is the only one.
 func TestRDV3StalledPeerIsNotInUse(t *testing.T) {
 	s := newNet(t, 3, func(i int, d *double, c *Config) {
 		d.deaf = i == 1
@@ -280,7 +280,7 @@ func TestRDV3StalledPeerIsNotInUse(t *testing.T) {
 		t.Errorf("%d frames arrived, blocked %v", len(s.got[2]), s.e[0].Blocked())
 	}
 
-	// Back again, it counts at once: its fetching shows it.
+	// Once back, it counts as in use at once: its fetches show that it receives.
 	s.w.nodes[1].deaf = false
 	s.now += DefaultTimeout
 	s.run()
@@ -294,7 +294,7 @@ func TestRDV3StalledPeerIsNotInUse(t *testing.T) {
 	s.idle()
 }
 
-// RDV-3: a receiver without a sink says so, and the sender frees and counts.
+// RDV-3: a receiver without a free sink says so; the sender frees the buffer and counts.
 func TestRDV3Nack(t *testing.T) {
 	s := newNet(t, 2, func(i int, d *double, c *Config) {
 		c.Eager = 120
@@ -315,7 +315,7 @@ func TestRDV3Nack(t *testing.T) {
 	s.idle()
 }
 
-// A GET that fails, or is never reported done, drops its frame and no other.
+// A GET that fails, or never completes, drops its frame and no other.
 func TestRDV3FailedGet(t *testing.T) {
 	for mode, set := range modes {
 		t.Run(mode, func(t *testing.T) {
@@ -356,7 +356,7 @@ func TestRDV3FailedGet(t *testing.T) {
 	})
 }
 
-// The fabric has no room for a GET: it is tried again, then refused.
+// When the fabric has no room for a GET, the GET is retried and finally refused.
 func TestRDV3FullForGets(t *testing.T) {
 	for mode, set := range modes {
 		t.Run(mode, func(t *testing.T) {
@@ -384,7 +384,7 @@ func TestRDV3FullForGets(t *testing.T) {
 			s.want(1, map[Counter]uint64{RXPackets: 6})
 			s.idle()
 
-			// Room comes back just before a later advert: it must not be first.
+			// Room comes back just before a later advert, which must not come first.
 			s.got[1] = nil
 			s.w.nodes[1].noteSize = 0
 			s.mustSend(0, ethernet(node(1), 0, 1001, 1), VNet{})
@@ -410,7 +410,7 @@ func TestRDV3FullForGets(t *testing.T) {
 	}
 }
 
-// RDV-1: adverts with impossible contents are refused, and name nothing of ours.
+// RDV-1: adverts with impossible contents are refused and cannot name this node's memory.
 func TestRDV1HostileAdverts(t *testing.T) {
 	for mode, set := range modes {
 		t.Run(mode, func(t *testing.T) {
@@ -442,7 +442,7 @@ func TestRDV1HostileAdverts(t *testing.T) {
 	}
 }
 
-// RDV-4: frames of one group keep their order also when a long one has to wait.
+// RDV-4: frames of one group keep their order even when a long one has to wait.
 func TestRDV4Multicast(t *testing.T) {
 	s := newNet(t, 2, func(i int, d *double, c *Config) {
 		if i == 1 {
@@ -464,9 +464,9 @@ func TestRDV4Multicast(t *testing.T) {
 	s.idle()
 }
 
-// RDV-3: a GET that its receiver gave up completes late, after its sender was told.
-// Its notification must not free the buffer of the next frame, which the receiver
-// has yet to fetch: it would get the bytes of a third.
+// RDV-3: a GET that its receiver gave up completes late, after the sender was told. Its
+// notification must not free the buffer of the next frame, which the receiver has yet to fetch: the
+// receiver would get the bytes of a third frame.
 func TestRDV3LateGetAfterNack(t *testing.T) {
 	s := newNet(t, 2, func(i int, d *double, c *Config) {
 		d.hold = i == 1
@@ -518,7 +518,7 @@ func TestRDV3NackOfOneMember(t *testing.T) {
 	s.idle()
 }
 
-// Notifications that nobody is woken by are taken before they count as missing.
+// Notifications that wake nobody are taken before their frames count as missing.
 func TestRDV3LazyNotifications(t *testing.T) {
 	s := newNet(t, 2, nil)
 	const frames = 10
@@ -544,7 +544,7 @@ func TestRDV3LazyNotifications(t *testing.T) {
 	}
 }
 
-// A sender is told once of all its buffers that come free in a poll.
+// A sender is interrupted once for all of its buffers that become free in one poll.
 func TestFetchedIsToldTogether(t *testing.T) {
 	s := newNet(t, 3, func(_ int, d *double, _ *Config) { d.mapped = true })
 	for _, frames := range []int{1, 20, 40} {
@@ -558,8 +558,8 @@ func TestFetchedIsToldTogether(t *testing.T) {
 			t.Errorf("%d frames: told %d times, of up to %d frames; want once of all", frames, d.raises, d.untoldMost)
 		}
 	}
-	// While polls of few use all of their budget, it is told after a quarter of what it
-	// has. The last one tells of the rest, or who is about to sleep.
+	// While small polls use all of their budget, the sender is interrupted after a quarter of
+	// its buffers. The last poll, or a Tell before sleeping, reports the rest.
 	poll := func(frames int, ask func(), want ...int) {
 		t.Helper()
 		d := s.w.nodes[0]
@@ -582,7 +582,7 @@ func TestFetchedIsToldTogether(t *testing.T) {
 	poll(40, func() {}, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 2, 2, 3)
 	poll(6, func() {}, 0, 0, 1)
 	poll(6, s.e[1].Tell, 1, 2, 2)
-	// Frames of two senders in turn: each is told.
+	// With frames of two senders in turn, each is interrupted.
 	for i := range 6 {
 		s.mustSend(i%2, ethernet(node(2), i%2, 1000, i), VNet{})
 	}

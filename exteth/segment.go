@@ -15,8 +15,8 @@ const (
 	protoTCP = 6
 	protoUDP = 17
 
-	// maxSegmentHeader bounds what is repeated in every segment: room for any
-	// IPv4 packet, and for IPv6 with some extension headers.
+	// maxSegmentHeader bounds the headers that every segment repeats. It suffices for any IPv4
+	// packet, and for IPv6 with some extension headers.
 	maxSegmentHeader = 512
 
 	tcpFIN = 0x01
@@ -24,7 +24,7 @@ const (
 	tcpCWR = 0x80
 )
 
-// An ipPacket is where the parts of an IP packet in a frame begin.
+// An ipPacket says where the parts of an IP packet lie in a frame.
 type ipPacket struct {
 	family    mtu.Family
 	protocol  uint8
@@ -32,8 +32,8 @@ type ipPacket struct {
 	end       int // of the packet in the frame
 }
 
-// parseIP finds the transport header, behind options or extension headers.
-// Lengths come from the packet and are checked against the frame.
+// parseIP finds the transport header behind options or extension headers. It checks lengths from
+// the packet against the frame.
 func parseIP(frame []byte) (p ipPacket, ok bool) {
 	const at = mtu.MACHeader
 	if len(frame) < at+mtu.IPv4Header {
@@ -44,7 +44,7 @@ func parseIP(frame []byte) (p ipPacket, ok bool) {
 	case etherTypeIPv4:
 		ihl, total := int(ip[0]&0xf)*4, int(binary.BigEndian.Uint16(ip[2:]))
 		if total == 0 && len(ip) > int(mtu.MaxIPv4) {
-			total = len(ip) // a big super-packet
+			total = len(ip) // a super-packet longer than the header can say
 		}
 		if ip[0]>>4 != 4 || ihl < mtu.IPv4Header || total < ihl || total > len(ip) {
 			return p, false
@@ -74,14 +74,14 @@ func parseIP(frame []byte) (p ipPacket, ok bool) {
 type segmenter struct {
 	frame  []byte
 	ip     ipPacket
-	header int // bytes that every segment repeats, MAC header included
+	header int // bytes that every segment repeats, with the MAC header
 	size   int // payload of each segment but the last
 	off    int // of the next payload byte in the frame
 	index  int
 	pseudo uint64 // sum of the pseudo-header without the length
 }
 
-// newSegmenter refuses what it could not cut rightly.
+// newSegmenter refuses super-packets that it could not cut correctly.
 func newSegmenter(frame []byte, v VNet) (s segmenter, err error) {
 	ip, ok := parseIP(frame)
 	if !ok || !v.Check(len(frame)) || int(v.CsumStart) != ip.transport {
@@ -117,14 +117,14 @@ func newSegmenter(frame []byte, v VNet) (s segmenter, err error) {
 	return s, nil
 }
 
-// gso describes the cutting in the terms of package mtu.
+// gso describes the segments in the terms of package mtu.
 func (s *segmenter) gso() mtu.GSO {
 	return mtu.GSO{Header: s.header - mtu.MACHeader, Payload: len(s.frame) - s.header, Size: s.size}
 }
 
-// Segments returns the packets that a super-packet stands for, as frames with complete
-// checksums; none if it makes no sense. Each is in dst, which has room for the longest, until
-// the next one is. The frame may be memory that somebody else changes.
+// Segments yields the packets that a super-packet stands for, as frames with complete checksums. It
+// yields none if the super-packet is malformed. Each frame lies in dst, which must have room for
+// the longest, and is valid until the next one. Others may change the super-packet meanwhile.
 func Segments(frame []byte, v VNet, dst []byte) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		s, err := newSegmenter(frame, v)
@@ -139,7 +139,7 @@ func Segments(frame []byte, v VNet, dst []byte) iter.Seq[[]byte] {
 	}
 }
 
-// nextLen returns the length of the next segment's frame, 0 when there is none.
+// nextLen returns the length of the next segment's frame, or 0 if there is none.
 func (s *segmenter) nextLen() int {
 	if left := len(s.frame) - s.off; left > 0 {
 		return s.header + min(left, s.size)
@@ -147,7 +147,7 @@ func (s *segmenter) nextLen() int {
 	return 0
 }
 
-// next writes the next segment to dst, which has nextLen bytes at least.
+// next writes the next segment to dst, which has at least nextLen bytes.
 func (s *segmenter) next(dst []byte) {
 	n := s.nextLen()
 	dst = dst[:n]
@@ -160,7 +160,8 @@ func (s *segmenter) next(dst []byte) {
 	ip, t := dst[mtu.MACHeader:], dst[s.ip.transport:]
 	if s.ip.family == mtu.IPv4 {
 		binary.BigEndian.PutUint16(ip[2:], uint16(len(ip)))
-		id := binary.BigEndian.Uint16(ip[4:]) + uint16(s.index) // as Linux does: one ID each
+		// as Linux does: each segment has its own ID
+		id := binary.BigEndian.Uint16(ip[4:]) + uint16(s.index)
 		binary.BigEndian.PutUint16(ip[4:], id)
 		ip[10], ip[11] = 0, 0
 		binary.BigEndian.PutUint16(ip[10:], ^OnesSum(0, ip[:s.ip.transport-mtu.MACHeader]))
@@ -172,7 +173,7 @@ func (s *segmenter) next(dst []byte) {
 		field = t[16:18]
 		binary.BigEndian.PutUint32(t[4:], binary.BigEndian.Uint32(t[4:])+uint32(done))
 		if s.index > 0 {
-			t[13] &^= tcpCWR // only the first reports the reduction (RFC 3168, 6.1.2)
+			t[13] &^= tcpCWR // only the first segment reports the reduction (RFC 3168, 6.1.2)
 		}
 		if !last {
 			t[13] &^= tcpFIN | tcpPSH

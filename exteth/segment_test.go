@@ -50,8 +50,8 @@ func (s super) gso() GSOType {
 	return GSOTCPv4
 }
 
-// packet builds one complete frame of the super-packet, carrying payload[from:to], the
-// way a sender without offloads would.
+// packet builds one complete packet of the super-packet, carrying payload[from:to], as a sender
+// without offloads would.
 func (s super) packet(payload []byte, from, to, index int, first, last bool) []byte {
 	f := append([]byte{}, s.to[:]...)
 	src := node(0)
@@ -79,7 +79,7 @@ func (s super) packet(payload []byte, from, to, index int, first, last bool) []b
 		ip := make([]byte, mtu.IPv4Header+s.ipOptions)
 		a, b := tcpip.AddrFrom4([4]byte{10, 0, 0, 1}), tcpip.AddrFrom4(s.destinationIP4)
 		for i := mtu.IPv4Header; i < len(ip); i++ {
-			ip[i] = 1 // no operation
+			ip[i] = 1 // IP option "no operation"
 		}
 		binary.BigEndian.PutUint16(ip[2:], uint16(len(ip)+l4))
 		ip[0], ip[8], ip[9] = 0x40|byte(len(ip)/4), 64, s.proto()
@@ -153,7 +153,7 @@ func (s super) frame() ([]byte, VNet) {
 			v.GSO |= GSOECN
 		}
 	}
-	// A partial checksum: the pseudo-header's sum, not complemented.
+	// A partial checksum is the sum of the pseudo-header, not complemented.
 	var pseudo uint16
 	if s.v6 {
 		h := header.IPv6(f[14:])
@@ -166,7 +166,7 @@ func (s super) frame() ([]byte, VNet) {
 	return f, v
 }
 
-// reference cuts the super-packet by building each segment from scratch.
+// reference builds each segment of the super-packet from scratch.
 func (s super) reference() (out [][]byte) {
 	size := s.size
 	if s.completeOnly {
@@ -231,7 +231,7 @@ func TestSegmentReference(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) { check(t, drawSuper(t)) })
 }
 
-// Completing a partial checksum gives what a sender without offloads sends.
+// A completed partial checksum equals what a sender without offloads sends.
 func TestChecksumReference(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawSuper(t)
@@ -256,7 +256,7 @@ func TestChecksumReference(t *testing.T) {
 	}
 }
 
-// The fast sum equals the obvious one.
+// The fast sum equals a straightforward one.
 func TestOnesSum(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := rapid.SliceOfN(rapid.SampledFrom([]byte{0, 1, 0x7f, 0x80, 0xff}), 0, 200).Draw(t, "bytes")
@@ -280,7 +280,7 @@ func TestOnesSum(t *testing.T) {
 	}
 }
 
-// What could not be cut rightly is refused.
+// Super-packets that cannot be cut correctly are refused.
 func TestSegmentRefuses(t *testing.T) {
 	base := super{payload: 5000, size: 1000, to: node(1), flags: 0x10}
 	for name, change := range map[string]func(f []byte, v *VNet) []byte{
@@ -307,7 +307,7 @@ func TestSegmentRefuses(t *testing.T) {
 	}
 }
 
-// ParseVNet and Put are inverse, and follow the device's idea of the start.
+// ParseVNet and Put are inverse, and respect where the device says the frame starts.
 func TestVNetCodec(t *testing.T) {
 	b := []byte{1, 1, 66, 0, 0xa8, 5, 20, 0, 16, 0, 9, 9} // as a TUN gives it
 	v, ok := ParseVNet(b, mtu.MACHeader)
@@ -333,8 +333,8 @@ func TestVNetCodec(t *testing.T) {
 	}
 }
 
-// Super-packets and partial checksums reach a receiver whole or completed, by what
-// it takes: every combination (issue, section 2).
+// Super-packets and partial checksums reach a receiver whole or completed, depending on what it
+// takes, for every combination.
 func TestCapabilities(t *testing.T) {
 	for caps := range capsEnd {
 		for _, v6 := range []bool{false, true} {
@@ -383,8 +383,8 @@ func testCapabilities(t *testing.T, caps Caps, s super) {
 	n.idle()
 }
 
-// A super-packet that is longer than an IPv4 packet can say goes whole to who takes such,
-// and as what it stands for to others. Of other kinds there are none.
+// A super-packet longer than an IPv4 header can say goes whole to receivers that take such, and as
+// separate packets to others. Other protocols have no such super-packets.
 func TestBig(t *testing.T) {
 	const bufferSize = 1 << 18
 	for _, caps := range []Caps{CapAll, CapAll &^ CapBig, CapBig, 0} {
@@ -444,7 +444,7 @@ func TestBig(t *testing.T) {
 	}
 }
 
-// A super-packet whose packets do not fit one buffer takes more, and all come back.
+// A super-packet whose packets do not fit one buffer takes more buffers, and all come back.
 func TestSegmentBuffers(t *testing.T) {
 	s := super{payload: 60000, size: 200, to: node(1), flags: 0x10}
 	n := newNet(t, 2, func(i int, _ *double, c *Config) { c.Caps = 0 })
@@ -458,7 +458,7 @@ func TestSegmentBuffers(t *testing.T) {
 	}
 	n.want(0, map[Counter]uint64{TXSegmented: 1, TXSegments: 300, TXPackets: 300})
 	n.idle()
-	// Without a buffer all are dropped, counted one by one.
+	// Without a free buffer all packets are dropped, and each is counted.
 	var held []*Buffer
 	for len(n.e[0].tx.free) > 1 {
 		held = append(held, n.e[0].Borrow())
@@ -474,7 +474,7 @@ func TestSegmentBuffers(t *testing.T) {
 	n.idle()
 }
 
-// A group's members differ, so its frames are always completed.
+// Frames to a group are always completed, since its members differ.
 func TestCapabilitiesMulticast(t *testing.T) {
 	for _, completeOnly := range []bool{false, true} {
 		s := super{udp: true, completeOnly: completeOnly, payload: 20000, size: 1400, to: arp.MAC{1, 0, 0x5e, 0, 0, 1}, destinationIP4: [4]byte{224, 0, 0, 1}}
@@ -493,7 +493,7 @@ func TestCapabilitiesMulticast(t *testing.T) {
 	}
 }
 
-// MTU-1: the segments of a super-packet count, not its length.
+// MTU-1: the segments of a super-packet have to fit the MTU, not the super-packet.
 func TestMTU1SuperPacket(t *testing.T) {
 	n := newNet(t, 2, func(_ int, _ *double, c *Config) { c.MTU = 1500 })
 	for size, want := range map[int]error{1460: nil, 1461: ErrTooBig} {

@@ -5,15 +5,14 @@ import (
 	"sync/atomic"
 )
 
-// A Counter is one of the engine's statistics. Each lost frame counts in exactly one
-// counter, which says why; each such reason belongs to a [Field] of the
-// interface's statistics (STA-1).
+// A Counter is one of the engine's statistics. Each lost frame counts in exactly one counter, which
+// names the reason. Each such counter belongs to a [Field] of the interface's statistics (STA-1).
 type Counter uint8
 
-// A Field is a field of Listing 5.1.
+// A Field is a field of the interface statistics that ifconfig prints (thesis, Listing 5.1).
 type Field uint8
 
-// The fields. FieldNone is for counters that are no loss.
+// The fields. Counters that are no loss belong to FieldNone.
 const (
 	FieldNone Field = iota
 	FieldRXPackets
@@ -28,35 +27,35 @@ const (
 	FieldTXDropped
 	FieldTXOverruns
 	FieldTXCarrier
-	FieldTXCollisions // there are none on this fabric: always 0
+	FieldTXCollisions // always 0: this fabric has none
 	fieldEnd
 )
 
 // The counters.
 const (
-	RXPackets           Counter = iota // frames handed up
+	RXPackets           Counter = iota // frames passed up
 	RXBytes                            // their bytes, MAC headers included
 	RXMulticast                        // those of RXPackets to a group or broadcast
-	RXEager                            // eager frames complete
+	RXEager                            // eager frames completed
 	RXRendezvous                       // rendezvous frames fetched
 	RXFragments                        // eager fragments received
 	RXAdverts                          // adverts received
 	RXGets                             // GETs issued
 	RXGetsInPlace                      // those of RXGets whose sink was the receiver itself
 	RXNacks                            // NACKs sent
-	RXEarly                            // notifications parked
+	RXEarly                            // notifications that came before their transfer was entered
 	RXBadMessage                       // malformed or nonsensical messages
 	RXVersion                          // messages of a node with another version
 	RXFault                            // GETs that failed
-	RXTimeout                          // GETs that were never reported done
-	RXUnmatched                        // notifications that belonged to nothing
+	RXTimeout                          // GETs without a notification in time
+	RXUnmatched                        // notifications that match no transfer
 	RXFragmentLost                     // eager frames with a fragment missing
 	RXReassemblyExpired                // eager frames that were not completed in time
 	RXNodeLeft                         // frames under way from a node that left
 	RXNoSink                           // adverts refused: no sink buffer free
-	RXTooLong                          // frames longer than we take
-	RXOrderFull                        // frames for which the order queue had no room
-	RXFiltered                         // frames of groups that are not wanted
+	RXTooLong                          // frames longer than this node takes
+	RXOrderFull                        // frames that found the order queue full
+	RXFiltered                         // frames of groups that this node does not want
 	RXForeign                          // unicast frames for another node
 	RXRefused                          // frames that the receive function did not take
 	TXPackets                          // frames sent
@@ -69,7 +68,7 @@ const (
 	TXQueued                           // frames that had to wait for their peer
 	TXSegmented                        // super-packets cut for a peer that does not take them
 	TXSegments                         // packets they became
-	TXChecksums                        // checksums completed for a peer that does not
+	TXChecksums                        // checksums completed for a peer that takes no partial ones
 	TXBadFrame                         // frames too short, too long or with a wrong virtio header
 	TXFabric                           // unexpected errors of the fabric
 	TXTimeout                          // adverts that were never fetched
@@ -80,8 +79,8 @@ const (
 	TXVersion                          // frames to a node with another version
 	TXQueueFull                        // frames for a peer whose queue was full
 	TXQueueExpired                     // frames that waited too long for their peer
-	TXNoBuffer                         // frames that found no free buffer
-	TXLinkQueueFull                    // packets that netstack wrote into a full queue
+	TXNoBuffer                         // frames cut into a buffer when none was free
+	TXLinkQueueFull                    // packets of a cut super-packet for which no buffer was free
 	TXMulticastFull                    // multicast frames the fabric had no room for
 	TXNoNode                           // frames to a node that is not there
 	TXNodeLeft                         // frames under way to a node that left
@@ -114,7 +113,7 @@ var counterTable = [Counters]struct {
 	RXNoSink:            {"rx_no_sink", FieldRXDropped},
 	RXTooLong:           {"rx_too_long", FieldRXErrors},
 	RXOrderFull:         {"rx_order_full", FieldRXOverruns},
-	RXFiltered:          {"rx_filtered", FieldNone}, // not for us: no loss
+	RXFiltered:          {"rx_filtered", FieldNone}, // not wanted here: no loss
 	RXForeign:           {"rx_foreign", FieldRXDropped},
 	RXRefused:           {"rx_refused", FieldRXDropped},
 	TXPackets:           {"tx_packets", FieldTXPackets},
@@ -152,7 +151,7 @@ func (c Counter) String() string {
 	return fmt.Sprintf("counter(%d)", uint8(c))
 }
 
-// Field returns the field of Listing 5.1 that the counter is a part of.
+// Field returns the field of Listing 5.1 that the counter is part of.
 func (c Counter) Field() Field {
 	if c < Counters {
 		return counterTable[c].field
@@ -160,7 +159,7 @@ func (c Counter) Field() Field {
 	return FieldNone
 }
 
-// Statistics are the counters of an engine. They may be read by anyone at any time.
+// Statistics are the counters of an engine. Any goroutine may read them at any time.
 type Statistics struct {
 	counters [Counters]atomic.Uint64
 }
@@ -171,7 +170,7 @@ func (s *Statistics) count(c Counter)      { s.counters[c].Add(1) }
 // Get returns one counter.
 func (s *Statistics) Get(c Counter) uint64 { return s.counters[c].Load() }
 
-// An Interface is the statistics part of Listing 5.1.
+// An Interface holds the statistics of Listing 5.1.
 type Interface struct {
 	RXPackets, RXBytes                       uint64
 	RXErrors, RXDropped, RXOverruns, RXFrame uint64
@@ -203,7 +202,7 @@ func (i Interface) String() string {
 		i.TXPackets, i.TXBytes, binaryBytes(i.TXBytes), i.TXErrors, i.TXDropped, i.TXOverruns, i.TXCarrier, i.TXCollisions)
 }
 
-// binaryBytes is ifconfig's way: 1572 is "1.5 KiB".
+// binaryBytes formats bytes as ifconfig does: 1572 is "1.5 KiB".
 func binaryBytes(n uint64) string {
 	if n < 1024 {
 		return fmt.Sprintf("%d.0 B", n)

@@ -6,26 +6,25 @@ import (
 	"exnet/mtu"
 )
 
-// An icmpError is what an ICMP error says, in both families.
+// An icmpError holds the fields of an ICMP error for both IP families.
 type icmpError struct {
 	type4, code4, type6, code6 uint8
-	rest                       uint32 // the four bytes behind the checksum
+	rest                       uint32 // the four bytes after the checksum
 }
 
-// AppendTooBig appends the frame that answers one that [Engine.Send] refused with
-// ErrTooBig: ICMP "fragmentation needed" or ICMPv6 "packet too big", to the
-// frame's sender and as from its destination, with the MTU that TooBig gave. ok is
-// false for frames that must not be answered (RFC 1122, 3.2.2; RFC 4443, 2.4 e).
+// AppendTooBig appends the answer to a frame that [Engine.Send] refused with ErrTooBig: ICMP
+// "fragmentation needed" or ICMPv6 "packet too big", with the MTU from [Engine.TooBig]. It goes to
+// the frame's sender and appears to come from its destination. ok is false for frames that must not
+// be answered (RFC 1122, 3.2.2; RFC 4443, 2.4 e).
 //
-// An IPv4 packet without DF is answered, too. No router would, it would cut it; but
-// here nobody cuts, and Linux then cuts the next one itself.
+// An IPv4 packet without DF is answered, too. A router would fragment it instead. Nobody fragments
+// here, but after the answer Linux fragments the next packet itself.
 func AppendTooBig(b, frame []byte, tell mtu.IP) (_ []byte, ok bool) {
 	return appendError(b, frame, icmpError{type4: 3, code4: 4, type6: 2, rest: uint32(tell)})
 }
 
-// AppendUnreachable appends the frame that answers one whose next hop cannot be
-// resolved: ICMP "host unreachable" or ICMPv6 "address unreachable", else as
-// AppendTooBig.
+// AppendUnreachable appends the answer to a frame whose next hop cannot be resolved: ICMP "host
+// unreachable" or ICMPv6 "address unreachable". The rest is as in AppendTooBig.
 func AppendUnreachable(b, frame []byte) (_ []byte, ok bool) {
 	return appendError(b, frame, icmpError{type4: 3, code4: 1, type6: 1, code6: 3})
 }
@@ -70,7 +69,7 @@ func appendError6(b, frame, ip []byte, p ipPacket, e icmpError) ([]byte, bool) {
 	}
 	quote := ip[:mtu.TooBigQuote(mtu.IPv6, len(ip))]
 	source := ip[24:40]
-	if source[0] == 0xff { // to a group, as from the sender itself: we have no address
+	if source[0] == 0xff { // to a group: answer as from the sender itself, since we have no address
 		source = ip[8:24]
 	}
 	b = appendMAC(b, frame)

@@ -11,10 +11,10 @@ import (
 	"exnet/multicast"
 )
 
-// errWait means that the peer is at its bound or the fabric is full.
+// errWait means that the peer is at its bound, or that the fabric is full.
 var errWait = errors.New("exteth: no room now")
 
-// A sentFrame is an advert that is out.
+// A sentFrame is an outstanding advert.
 type sentFrame struct {
 	peer   *peer
 	buffer *Buffer
@@ -22,9 +22,9 @@ type sentFrame struct {
 	group  bool
 }
 
-// Send sends the frame in n bytes of b from off, with a virtio header that says
-// what is to be done to it. The buffer belongs to the engine from then on, except
-// after ErrTooBig. Every error is counted; the caller may ignore all of them.
+// Send sends the frame in n bytes of b, starting at off. The virtio header v says what is still to
+// be done to it. From then on the engine owns the buffer, except after ErrTooBig. Send counts every
+// error, so the caller may ignore them.
 func (e *Engine) Send(b *Buffer, off, n int, v VNet, now time.Duration) error {
 	if off < 0 || n < mtu.MACHeader || off > len(b.Bytes)-n || !v.Check(n) {
 		return e.refuse(b, TXBadFrame, ErrFrame)
@@ -64,7 +64,7 @@ func (e *Engine) Send(b *Buffer, off, n int, v VNet, now time.Duration) error {
 		if v.GSO != GSONone {
 			return e.cut(p, b, off, n, v, now)
 		}
-		// It cannot fail: v was checked.
+		// This cannot fail: v was checked.
 		_, _ = CompleteChecksum(frame, v)
 		e.stats.count(TXChecksums)
 		v = VNet{}
@@ -78,7 +78,7 @@ func (e *Engine) refuse(b *Buffer, why Counter, err error) error {
 	return err
 }
 
-// TooBig says what to tell the sender of a frame that Send refused with ErrTooBig.
+// TooBig returns the MTU to report to the sender of a frame that Send refused with ErrTooBig.
 func (e *Engine) TooBig(frame []byte, v VNet) mtu.IP {
 	link := e.cfg.MTU
 	if node, ok := e.cfg.Prefix.Node(arp.MAC(frame)); ok {
@@ -107,8 +107,8 @@ func (e *Engine) tooBig(frame []byte, v VNet, peer mtu.Link) (tell mtu.IP, tooBi
 	return tell, n > int(link), true
 }
 
-// cut sends a super-packet as the packets it stands for, to a peer or, with nil, to
-// the group of its destination. Packets share buffers.
+// cut sends a super-packet as separate packets, to a peer or, if p is nil, to the group of its
+// destination. Several packets share a buffer.
 func (e *Engine) cut(p *peer, b *Buffer, off, n int, v VNet, now time.Duration) (err error) {
 	defer e.tx.release(b)
 	s, err := newSegmenter(b.Bytes[off:off+n], v)
@@ -150,7 +150,7 @@ func (e *Engine) cut(p *peer, b *Buffer, off, n int, v VNet, now time.Duration) 
 	return err
 }
 
-// submit sends a frame or lets it wait behind others. It takes one reference of b.
+// submit sends a frame, or queues it behind others. It consumes one reference of b.
 func (e *Engine) submit(p *peer, b *Buffer, off, n int, v VNet, group bool, now time.Duration) error {
 	q := queued{buffer: b, off: off, n: n, vnet: v, group: group, deadline: now + QueueTime}
 	err := errWait
@@ -165,8 +165,8 @@ func (e *Engine) submit(p *peer, b *Buffer, off, n int, v VNet, group bool, now 
 	return err
 }
 
-// transmit sends one frame, by either path. After errWait it may have sent some
-// fragments, which q remembers. Other errors are counted.
+// transmit sends one frame, eagerly or by rendezvous. Before errWait it may have sent some
+// fragments, which q remembers. It counts other errors.
 func (e *Engine) transmit(p *peer, q *queued, frame []byte, now time.Duration) error {
 	var err error
 	if q.n <= e.cfg.Eager {
@@ -187,8 +187,8 @@ func (e *Engine) transmit(p *peer, q *queued, frame []byte, now time.Duration) e
 	return err
 }
 
-// sendEager sends the fragments that are left (EAG-1). With a virtio header the
-// fragments are those of the header and the frame together.
+// sendEager sends the fragments that are left (EAG-1). A virtio header and its frame are cut as one
+// piece.
 func (e *Engine) sendEager(p *peer, q *queued, frame []byte) error {
 	prefix, vnetBit := 0, uint8(0)
 	if !q.vnet.Plain() {
@@ -221,8 +221,8 @@ func (e *Engine) sendEager(p *peer, q *queued, frame []byte) error {
 	return nil
 }
 
-// send sends a message. Room where there was none shows that the peer receives; room
-// alone does not: a peer that stopped has some until its ring is full.
+// send sends a message. If there is room after there was none, the peer receives. Room alone does
+// not show that: a stopped peer has some until its ring is full.
 func (e *Engine) send(p *peer, tag, userTag uint8, payload []byte) error {
 	err := e.velo.Send(fabric.VELODescriptor{
 		To:      fabric.Address{Node: p.node, VPID: e.cfg.VELO},
@@ -259,7 +259,7 @@ func (e *Engine) advertise(p *peer, q *queued, now time.Duration) error {
 	return nil
 }
 
-// fetched ends an advert well.
+// fetched completes an advert whose frame was fetched.
 func (e *Engine) fetched(s sentFrame) {
 	e.stats.count(TXRendezvous)
 	if !s.group {
@@ -270,14 +270,14 @@ func (e *Engine) fetched(s sentFrame) {
 	e.ended(s)
 }
 
-// ended gives back what an advert held.
+// ended releases what an advert held.
 func (e *Engine) ended(s sentFrame) {
 	s.peer.out--
 	e.tx.release(s.buffer)
 	e.settle(s.peer)
 }
 
-// sendGroup sends a frame to the members of its destination's group.
+// sendGroup sends a multicast frame to the members of its group.
 func (e *Engine) sendGroup(b *Buffer, off, n int, v VNet, now time.Duration) error {
 	frame := b.Bytes[off : off+n]
 	if _, tooBig, ok := e.tooBig(frame, v, e.cfg.MTU); !ok {
@@ -296,8 +296,8 @@ func (e *Engine) sendGroup(b *Buffer, off, n int, v VNet, now time.Duration) err
 	return e.submitGroup(b, off, n, now)
 }
 
-// submitGroup sends a complete frame: by VELO multicast if it is short, else to
-// each member, which fetches it (MCS-2). It takes one reference of b.
+// submitGroup sends a complete multicast frame. A short one goes by VELO multicast; each member
+// fetches a long one (MCS-2). It consumes one reference of b.
 func (e *Engine) submitGroup(b *Buffer, off, n int, now time.Duration) error {
 	frame := b.Bytes[off : off+n]
 	g := multicast.GroupOf(arp.MAC(frame))
@@ -322,8 +322,8 @@ func (e *Engine) submitGroup(b *Buffer, off, n int, now time.Duration) error {
 	return err
 }
 
-// multicastEager sends fragments to a group. Each carries the number of its frame,
-// since a full member loses single messages.
+// multicastEager sends fragments to a group. A member whose ring is full loses single messages, so
+// each fragment carries the number of its frame.
 func (e *Engine) multicastEager(b *Buffer, g fabric.Group, frame []byte) error {
 	defer e.tx.release(b)
 	const room = Fragment - numberLen

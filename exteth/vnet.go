@@ -7,12 +7,12 @@ import (
 	"exnet/mtu"
 )
 
-// A VNet is a virtio network header: what is still to be done to a frame. It
-// travels beside the frame, so that a super-packet stays whole and a partial
-// checksum stays partial between two nodes that both know how to take them.
+// A VNet is a virtio network header: it says what is still to be done to a frame. It travels beside
+// the frame. So a super-packet stays whole, and a partial checksum stays partial, between two nodes
+// that both take them.
 //
-// As everywhere in exteth, offsets count from the first byte of the MAC header.
-// (A TUN counts from the IP header: see [VNet.Shift].) HdrLen is a hint; nobody trusts it.
+// In exteth, offsets count from the first byte of the MAC header. (A TUN counts from the IP header;
+// see [VNet.Shift].) HdrLen is a hint that nothing here relies on.
 type VNet struct {
 	Flags      uint8
 	GSO        GSOType
@@ -24,11 +24,11 @@ type VNet struct {
 
 // Flags of a VNet.
 const (
-	NeedsChecksum = 1 // the field holds the sum of the pseudo-header only
+	NeedsChecksum = 1 // the field holds only the sum of the pseudo-header
 	DataValid     = 2 // the checksum was verified
 )
 
-// A GSOType says how a super-packet is to be cut.
+// A GSOType says how to cut a super-packet.
 type GSOType uint8
 
 // The types, with Linux's numbers (include/uapi/linux/virtio_net.h).
@@ -64,9 +64,9 @@ func parseVNet(b []byte) VNet {
 	}
 }
 
-// ParseVNet reads a header as a TUN or TAP in little-endian mode gives it, 10 or
-// 12 bytes long. base is how many bytes of the frame stand in front of what the
-// device calls its start: [mtu.MACHeader] for a TUN, 0 for a TAP.
+// ParseVNet reads a header from a TUN or TAP in little-endian mode, 10 or 12 bytes long. base is
+// how many bytes of the frame precede what the device calls its start: [mtu.MACHeader] for a TUN, 0
+// for a TAP.
 func ParseVNet(b []byte, base int) (v VNet, ok bool) {
 	if len(b) < mtu.VNetHeader {
 		return VNet{}, false
@@ -75,8 +75,8 @@ func ParseVNet(b []byte, base int) (v VNet, ok bool) {
 	return v.Shift(base), true
 }
 
-// Put writes the header for a device, the inverse of ParseVNet. The num_buffers
-// field of a 12-byte header is set to 1.
+// Put writes the header for a device, the inverse of ParseVNet. It sets the num_buffers field of a
+// 12-byte header to 1.
 func (v VNet) Put(b []byte, base int) {
 	v = v.Shift(-base)
 	v.append(b[:0])
@@ -99,8 +99,8 @@ func (v VNet) Shift(n int) VNet {
 // Plain reports whether the frame is complete as it is.
 func (v VNet) Plain() bool { return v.Flags&NeedsChecksum == 0 && v.GSO == GSONone }
 
-// Needs returns what a receiver must be able to take; known is false for a type
-// that this version has no name for.
+// Needs returns the capabilities that a receiver needs for such a frame. known is false for a type
+// that this version does not know.
 func (v VNet) Needs() (c Caps, known bool) {
 	if v.Flags&NeedsChecksum != 0 {
 		c = CapChecksum
@@ -121,7 +121,7 @@ func (v VNet) Needs() (c Caps, known bool) {
 	return 0, false
 }
 
-// needs is the same for a frame of n bytes.
+// needs is Needs for a frame of n bytes, which may be too long for an IPv4 header to say.
 func (v VNet) needs(n int) Caps {
 	c, _ := v.Needs()
 	if v.GSO&^GSOECN == GSOTCPv4 && n > mtu.MACHeader+int(mtu.MaxIPv4) {
