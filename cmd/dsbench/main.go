@@ -33,7 +33,7 @@
 //	comparison          every path between two programs: dsbench, figures, breakdown
 //	rawfabric, bare     dsbench fabric and its reference
 //	exn0, path          dsbench exn and the networks it makes
-//	workload, debroot   dsbench ds and apps, and where real programs come from
+//	workload            dsbench ds and apps, with programs from internal/debroot
 //	gopump              the program of Go that is sent over their paths
 //	traffic             what is sent: exn, server and client
 //	tracing             when the kernel passes its tracepoints

@@ -1,5 +1,5 @@
 // Package debroot has real programs for tests, from Debian packages that are
-// unpacked and not installed: exnet/cmd/dsbench/debroot, which measures the same
+// unpacked and not installed: exnet/internal/debroot, which measures the same
 // programs and says how it works, with a skip where there are no packages.
 //
 //	root := debroot.Need(t, "redis-server", "iperf3")
@@ -15,7 +15,7 @@ import (
 	"os"
 	"testing"
 
-	"exnet/cmd/dsbench/debroot"
+	"exnet/internal/debroot"
 )
 
 // Root is a set of unpacked packages.

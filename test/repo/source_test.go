@@ -138,7 +138,8 @@ var borders = []struct {
 	{[]string{"napi"}, []string{"exnet"}, []string{"exnet/napi"}, "the engine does not know what it polls"},
 	{[]string{"mtu", "arp", "multicast"}, []string{"os", "syscall", "golang.org/x/sys/unix"}, nil, "it computes and does no I/O"},
 	{[]string{"exteth"}, []string{"exnet/exn", "golang.zx2c4.com/wireguard", "github.com/songgao/water"}, nil, "EXT-Eth does not know TUN"},
-	{[]string{"fabric", "napi", "mtu", "arp", "multicast", "exteth", "exn", "directsockets", "cmd"}, []string{"exnet/test"}, nil, "the product does not need its tests"},
+	{[]string{"fabric", "napi", "mtu", "arp", "multicast", "exteth", "exn", "directsockets", "internal", "cmd"}, []string{"exnet/test"}, nil, "the product does not need its tests"},
+	{[]string{"fabric", "napi", "mtu", "arp", "multicast", "exteth", "exn", "directsockets", "internal", "test"}, []string{"exnet/cmd"}, nil, "commands hold nothing worth importing"},
 }
 
 func imports(files tree) []string {

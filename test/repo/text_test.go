@@ -16,7 +16,7 @@ var (
 	topNames = []string{
 		".ci", ".editorconfig", ".gitignore", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "SECURITY.md",
 		"go.mod", "go.sum", "staticcheck.conf",
-		"arp", "cmd", "directsockets", "docs", "exn", "exteth", "fabric", "mtu", "multicast", "napi", "test",
+		"arp", "bench", "cmd", "directsockets", "docs", "exn", "exteth", "fabric", "internal", "mtu", "multicast", "napi", "test",
 	}
 	topCommands = []string{"dsbench", "exn-tun"}
 )

@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"exnet/cmd/dsbench/debroot"
 	"exnet/cmd/dsbench/measure"
+	"exnet/internal/debroot"
 )
 
 // Usermode is a network that a program of its own makes for a namespace without privileges on

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"exnet/cmd/dsbench/debroot"
 	"exnet/exn/netns"
+	"exnet/internal/debroot"
 )
 
 // WireGuard is what its protocol takes from an MTU of 1500, and its usual port.

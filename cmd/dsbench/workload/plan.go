@@ -12,11 +12,11 @@ import (
 	"strings"
 	"time"
 
-	"exnet/cmd/dsbench/debroot"
 	"exnet/cmd/dsbench/measure"
 	"exnet/cmd/dsbench/path"
 	"exnet/cmd/dsbench/report"
 	"exnet/directsockets/status"
+	"exnet/internal/debroot"
 )
 
 // A Group is the tests of one command.

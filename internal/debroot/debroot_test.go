@@ -220,3 +220,28 @@ func read(t *testing.T, path string) string {
 	}
 	return string(text)
 }
+
+// A process that waits for the cache gives up when its context ends.
+func TestLockEndsWithItsContext(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	unlock, err := lock(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	waiting := make(chan error)
+	go func() {
+		_, err := lock(ctx, path)
+		waiting <- err
+	}()
+	cancel()
+	if err := <-waiting; !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), path) {
+		t.Errorf("it waited and got: %v", err)
+	}
+	unlock()
+	again, err := lock(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again()
+}

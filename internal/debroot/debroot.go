@@ -54,6 +54,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -130,7 +131,7 @@ func of(release string) string {
 }
 
 func open(ctx context.Context, cache, release string, packages []string) (*Root, error) {
-	unlock, err := lock(filepath.Join(cache, "lock"))
+	unlock, err := lock(ctx, filepath.Join(cache, "lock"))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
@@ -172,9 +173,12 @@ func cacheDir() (string, error) {
 	return filepath.Abs(dir)
 }
 
-// lock waits until no other process works on the cache. What it makes can be
+// lockRetry is how often a taken lock is tried again.
+const lockRetry = 50 * time.Millisecond
+
+// lock waits until no other process works on the cache, or until ctx ends. What it makes can be
 // entered by other users, as whom programs under test may run.
-func lock(path string) (unlock func(), err error) {
+func lock(ctx context.Context, path string) (unlock func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
 	}
@@ -183,13 +187,19 @@ func lock(path string) (unlock func(), err error) {
 		return nil, err
 	}
 	for {
-		err := unix.Flock(int(file.Fd()), unix.LOCK_EX)
-		if err == nil {
+		err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		switch {
+		case err == nil:
 			return func() { file.Close() }, nil
-		}
-		if !errors.Is(err, unix.EINTR) {
+		case !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EWOULDBLOCK):
 			file.Close()
 			return nil, fmt.Errorf("cannot lock %s: %w", path, err)
+		}
+		select {
+		case <-ctx.Done():
+			file.Close()
+			return nil, fmt.Errorf("another process has kept %s locked: %w", path, context.Cause(ctx))
+		case <-time.After(lockRetry):
 		}
 	}
 }
