@@ -27,7 +27,7 @@ func (configFile) BeforeResolve(ctx *kong.Context, trace *kong.Path) error {
 	if err != nil {
 		return fmt.Errorf("configuration: %w", err)
 	}
-	f := &settings{path: path}
+	f := &fileValues{path: path}
 	if f.meta, err = toml.Decode(string(text), &f.values); err != nil {
 		return f.explain(err)
 	}
@@ -47,19 +47,19 @@ func (configFile) BeforeResolve(ctx *kong.Context, trace *kong.Path) error {
 	return nil
 }
 
-// settings are the contents of a configuration file.
-type settings struct {
+// fileValues are the contents of a configuration file.
+type fileValues struct {
 	path   string
 	meta   toml.MetaData
 	values map[string]toml.Primitive
 }
 
 // Validate implements kong.Resolver.
-func (*settings) Validate(*kong.Application) error { return nil }
+func (*fileValues) Validate(*kong.Application) error { return nil }
 
 // Resolve implements kong.Resolver. The value is tried at once, while its line is
 // still known.
-func (f *settings) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
+func (f *fileValues) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
 	raw, ok := f.values[flag.Name]
 	if !ok {
 		return nil, nil
@@ -104,7 +104,7 @@ func flagWords(value any, repeated bool) ([]string, error) {
 }
 
 // atUnless is at, or nil when all is well.
-func (f *settings) atUnless(well bool, key string, err error) error {
+func (f *fileValues) atUnless(well bool, key string, err error) error {
 	if well {
 		return nil
 	}
@@ -113,7 +113,7 @@ func (f *settings) atUnless(well bool, key string, err error) error {
 
 // at adds the line of a value to an error. The decoder tells it to nobody but those
 // who fail to decode.
-func (f *settings) at(value toml.Primitive, err error) error {
+func (f *fileValues) at(value toml.Primitive, err error) error {
 	located := f.meta.PrimitiveDecode(value, &complaint{err})
 	if e, ok := errors.AsType[toml.ParseError](located); ok && e.Position.Line > 0 {
 		return f.explain(located)
@@ -133,7 +133,7 @@ type complaint struct{ err error }
 func (c *complaint) UnmarshalTOML(any) error { return c.err }
 
 // explain puts file and line in front of what is wrong.
-func (f *settings) explain(err error) error {
+func (f *fileValues) explain(err error) error {
 	if at, ok := errors.AsType[toml.ParseError](err); ok {
 		return fmt.Errorf("%s:%d: %s", f.path, at.Position.Line, at.Message)
 	}

@@ -1,12 +1,67 @@
 package main
 
-import "github.com/alecthomas/kong"
+import (
+	"fmt"
+	"io"
+
+	"github.com/alecthomas/kong"
+
+	"exnet/directsockets/settings"
+)
 
 type helpCommand struct {
-	Command []string `arg:"" optional:"" help:"The command to explain."`
+	Command []string `arg:"" optional:"" help:"The command to explain, or settings: the environment variables of programs under run."`
 }
 
-func (h *helpCommand) Run(parser *kong.Kong) error {
+// settingsTopic is what help explains besides commands.
+const settingsTopic = "settings"
+
+// Run implements the command.
+func (h *helpCommand) Run(parser *kong.Kong, out output) error {
+	if len(h.Command) == 1 && h.Command[0] == settingsTopic {
+		return explainSettings(out)
+	}
 	_, err := parser.Parse(append(h.Command, "--help"))
 	return err
+}
+
+// explainSettings prints the table of the settings.
+func explainSettings(w io.Writer) error {
+	_, err := fmt.Fprint(w, wrapped(`Settings are environment variables. exn-tun run refuses a wrong value, and a variable that begins `+
+		`with EXN_DS and is none of these. A policy file sets some of them for chosen programs (exn-tun policy).`, ""))
+	for _, s := range settings.All {
+		if s.Test || err != nil {
+			continue
+		}
+		_, err = fmt.Fprintf(w, "\n%s\n%s", s.Name, wrapped(s.Meaning, "    "))
+		if line := valuesOf(s); line != "" && err == nil {
+			_, err = fmt.Fprint(w, wrapped(line, "    "))
+		}
+	}
+	return err
+}
+
+// valuesOf says what may be written, what holds otherwise, and which programs read it.
+func valuesOf(s settings.Setting) string {
+	line := s.Values()
+	if s.Default != "" {
+		line += "; default " + s.Default
+	}
+	if s.GoDefault != "" {
+		line += ", in Go programs " + s.GoDefault
+	}
+	switch {
+	case s.Readers&settings.C == 0 && s.Readers&settings.Launcher != 0:
+		line = joined(line, "read by exn-tun")
+	case s.Readers&settings.Go == 0:
+		line = joined(line, "not for Go programs")
+	}
+	return line
+}
+
+func joined(a, b string) string {
+	if a == "" {
+		return b
+	}
+	return a + "; " + b
 }

@@ -10,6 +10,9 @@ import (
 
 	"exnet/directsockets/launch"
 	"exnet/directsockets/policy/policyfile"
+	"exnet/directsockets/settings"
+	"exnet/fabric/directory"
+	"exnet/fabric/shm"
 )
 
 type runCommand struct {
@@ -17,7 +20,7 @@ type runCommand struct {
 	Require bool     `help:"Reset busy connections that stay on TCP, and refuse to start a program into which nothing can be preloaded."`
 	Policy  string   `help:"A policy file: which connections may upgrade, and with what settings (default: EXN_POLICY; exn-tun policy prints one)." env:"EXN_POLICY" placeholder:"FILE.toml"`
 	Verbose bool     `help:"Have the program say on standard error what happens to its connections."`
-	Command []string `arg:"" passthrough:"" placeholder:"CMD" help:"The program and its arguments, after --."`
+	Command []string `arg:"" passthrough:"partial" placeholder:"CMD" help:"The program and its arguments, after --."`
 }
 
 // Help is the long text of --help.
@@ -48,6 +51,9 @@ func (c *runCommand) Run(messages messages) error {
 	if len(command) == 0 {
 		return coded{errors.New("no program to run: exn-tun run -- CMD ARGS"), exitUsage}
 	}
+	if wrong := settings.Check(os.Environ()); len(wrong) > 0 {
+		return coded{wrong[0], exitUsage}
+	}
 	library, err := launch.Library()
 	if err != nil {
 		return coded{err, exitNotStarted}
@@ -59,20 +65,28 @@ func (c *runCommand) Run(messages messages) error {
 	if err != nil {
 		return coded{err, exitCannotRun}
 	}
-	options := launch.Options{Fabric: c.Fabric, Require: c.Require, Verbose: c.Verbose, Sanitizer: program.Sanitizer()}
+	options := launch.Options{Require: c.Require, Verbose: c.Verbose, Sanitizer: program.Sanitizer()}
 	if c.Policy != "" {
 		if options.Policy, err = policyfile.Read(c.Policy); err != nil {
 			return err
 		}
 	}
-	if c.Fabric != "" {
-		if options.Fabric, err = filepath.Abs(c.Fabric); err != nil { // the program may change its directory
-			return coded{err, exitNotStarted}
-		}
+	dir := c.Fabric
+	if dir == "" {
+		dir = shm.DefaultDir()
+	}
+	if dir, err = filepath.Abs(dir); err != nil { // the program may change its directory
+		return coded{err, exitNotStarted}
+	}
+	if c.Fabric != "" || os.Getenv("EXN_FABRIC") != "" {
+		options.Fabric = dir // else each program has the default of its user
 	}
 	obstacles := program.Obstacles(os.Geteuid(), os.Getegid())
+	if err := directory.Check(dir, directory.Self()); err != nil {
+		obstacles = append(obstacles, err.Error())
+	}
 	if len(obstacles) > 0 && c.Require {
-		return coded{fmt.Errorf("%s; --require forbids to run it on TCP", obstacles[0]), exitCannotRun}
+		return coded{fmt.Errorf("%s; with --require it is not started on TCP", obstacles[0]), exitCannotRun}
 	}
 	for _, o := range obstacles {
 		fmt.Fprintf(messages, "exn-tun: %s; its connections stay on TCP\n", o)

@@ -82,6 +82,10 @@ func TestRunComplains(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "text"), []byte("hello"), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	open := filepath.Join(dir, "open")
+	if err := errors.Join(os.Mkdir(open, 0o700), os.Chmod(open, 0o777)); err != nil {
+		t.Fatal(err)
+	}
 	program := built.Path(t, "exn-tun") // itself in Go
 	for _, c := range []struct {
 		args, env []string
@@ -96,12 +100,23 @@ func TestRunComplains(t *testing.T) {
 		{[]string{"true"}, []string{"EXN_LIBRARY=" + program}, exitNotStarted, "not a library"},
 		{nil, nil, exitUsage, "expected"},
 		{[]string{"--"}, nil, exitUsage, ""},
-		{[]string{"--require", "--", program, "version"}, nil, exitCannotRun, "--require forbids"},
+		{[]string{"--require", "--", program, "version"}, nil, exitCannotRun, "with --require it is not started on TCP"},
+		{[]string{"--polcy", "x", "--", "true"}, nil, exitUsage, "unknown flag --polcy"},
+		{[]string{"true"}, []string{"EXN_DS_SPIN_US=foo"}, exitUsage, "EXN_DS_SPIN_US=foo: write a number from 0 to 100000"},
+		{[]string{"true"}, []string{"EXN_DS_SPINUS=7"}, exitUsage, "did you mean EXN_DS_SPIN_US?"},
+		{[]string{"--fabric", "/nonexistent/x", "--", "true"}, nil, exitDone, "fabric directory /nonexistent/x: does not exist, and neither does /nonexistent; make it"},
+		{[]string{"true"}, []string{"EXN_FABRIC=/nonexistent/x"}, exitDone, "its connections stay on TCP"},
+		{[]string{"--require", "--fabric", "/nonexistent/x", "--", "true"}, nil, exitCannotRun, "neither does /nonexistent"},
+		{[]string{"--fabric", open, "--", "true"}, nil, exitDone, open},
+		{[]string{"--fabric", strings.Repeat("/x", 2500), "--", "true"}, nil, exitDone, "5000 bytes"},
 		{[]string{"--", program, "version"}, nil, exitDone, "written in Go, whose programs make their system calls themselves: use the Go package instead; its connections stay on TCP"},
 	} {
 		_, errs, cmd := started(t, c.env, c.args...)
 		if code := cmd.ProcessState.ExitCode(); code != c.code || !strings.Contains(errs, c.stderr) {
 			t.Errorf("%v: exit code %d, want %d; said %q, want %q", c.args, code, c.code, errs, c.stderr)
+		}
+		if n := strings.Count(errs, "\n"); n > 2 { // of a wrong flag the second line says where help is
+			t.Errorf("%v: said %d lines: %q", c.args, n, errs)
 		}
 	}
 }
