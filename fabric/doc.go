@@ -9,9 +9,11 @@
 // against these types. Where the bytes go is the choice of a backend:
 //
 //	fabric/shm   processes, containers and namespaces of one host
+//	fabric/ofi   hosts, over libfabric
 //	fabric/emu   in one process, with faults and virtual time, for tests
 //
-// A backend proves that it is one by passing fabric/fabrictest.
+// A backend proves that it is one by passing fabric/fabrictest. A program asks
+// for one by text, with [Open]: "shm:/run/exn", "ofi:tcp?nodes=nodes.toml".
 //
 // # The units
 //
@@ -31,8 +33,20 @@
 // whose receiver goes away.
 //
 // Order holds per (source port, target port). PUT data is visible before its
-// completer notification, and before any VELO message that the same goroutine
-// sends to that node afterwards.
+// completer notification, and before a VELO message that the same goroutine
+// sends to that node afterwards and that asks for it ([VELODescriptor.After]).
+// A network would have to hold back every message to promise more.
+//
+// Two nodes have a session while both are attached and reach each other. It
+// ends as the death of the peer, with an [Event], when either node leaves, or
+// when something is lost that cannot be sent again; it is never resumed. Nodes
+// that meet again begin anew: nothing of an earlier session arrives in a later
+// one. Up to its end nothing is lost, doubled or reordered.
+//
+// An NLA that a peer knows is a lease. Deregistering revokes it, and the window
+// is released when no peer can touch the memory any more, or its session is
+// over. An operation that was under way when its peer died ends with FaultLink
+// and may have written a part; one that had not begun ends with FaultNode.
 //
 // A port has two halves, transmit (Send, Post) and receive (Poll). Each half,
 // together with the [Interrupt] it was opened with, belongs to one goroutine

@@ -6,7 +6,8 @@ import "time"
 type Node interface {
 	ID() NodeID
 
-	// Peers lists the other nodes that are attached, in ID order.
+	// Peers lists the other nodes that are attached and known here, in ID
+	// order. Over a network it takes a moment to know of a new one.
 	Peers() []NodeID
 
 	// Watch calls f for each node that joins or leaves from now on, in
@@ -28,6 +29,13 @@ type Node interface {
 	// Alloc gives shareable memory whose windows can have at most the given
 	// rights. It is zeroed and costs what is touched.
 	Alloc(size int, most Rights) (Memory, error)
+
+	// Import makes memory of what is mapped already, say by another program
+	// that passed its file. Free gives up the registration and leaves the
+	// mapping alone, which must last as long as the node and unlike memory
+	// from Alloc is not cleared. A backend that shares memory by files gives
+	// ErrRange unless the mapping has one.
+	Import(m Mapping, most Rights) (Memory, error)
 
 	// Join and Leave change this node's membership of a multicast group;
 	// GroupAll cannot be left (ErrRange). Messages sent after Join returned,

@@ -153,8 +153,8 @@ const (
 	FaultRange        // the operation leaves the window
 	FaultVPID         // the window belongs to another VPID, here or there
 	FaultRights       // the window does not allow this access
-	FaultNode         // the target node is unknown or went away
-	FaultLink         // the network gave up after retransmissions (NET-8); for this one a part may have been written
+	FaultNode         // the target node is unknown or went away before the operation began
+	FaultLink         // the target or the way to it was lost with the operation under way (NET-8); a part may have been written
 	FaultMemory       // the target could not give access: out of memory or descriptors
 	faultEnd
 )

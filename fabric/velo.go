@@ -21,6 +21,12 @@ type VELODescriptor struct {
 	MTT       uint8   // message type tag, 4 bits
 	Multicast bool
 	Quiet     bool // raise no interrupt at the receiver (INT = 0)
+
+	// After makes the message wait for the data of every PUT that this node
+	// posted to the target node before: whoever polls the message sees them.
+	// Without it a message may overtake them. It stays with the sender, so it
+	// has no bit in the descriptor.
+	After bool
 }
 
 // Valid reports whether every field fits its bits and range.

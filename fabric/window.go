@@ -106,6 +106,15 @@ type Memory interface {
 	Free() error
 }
 
+// A Mapping is memory that is mapped here and was not made by [Node.Alloc].
+type Mapping struct {
+	// Bytes is the mapping itself, of whole pages.
+	Bytes []byte
+	// File is a memfd of which Bytes is all, with seals against shrinking and
+	// growing; 0 if there is none. It is duplicated, not taken.
+	File uintptr
+}
+
 // A WindowSpec says which part of a Memory becomes a window. The zero value
 // of Pages means the contiguous range [Offset, Offset+Length); else Pages are
 // indexes of pages of the given size in the memory, in window order, Offset is

@@ -35,6 +35,20 @@ func (m *node) Alloc(size int, most fabric.Rights) (fabric.Memory, error) {
 	return mem, nil
 }
 
+// Import implements fabric.Node: memory of one process needs no file.
+func (m *node) Import(from fabric.Mapping, most fabric.Rights) (fabric.Memory, error) {
+	if size := len(from.Bytes); size < 1 || size > memoryMax || most > fabric.RemoteRead|fabric.RemoteWrite {
+		return nil, fmt.Errorf("emu: import %d bytes with rights %d: %w", size, most, fabric.ErrRange)
+	}
+	defer m.lock()()
+	if !m.open {
+		return nil, m.closed("import")
+	}
+	mem := &memory{node: m, name: uint32(len(m.memories)), bytes: from.Bytes, most: most}
+	m.memories = append(m.memories, mem)
+	return mem, nil
+}
+
 func (mem *memory) Bytes() []byte { return mem.bytes }
 
 func (mem *memory) Free() error {

@@ -89,6 +89,7 @@ var points = []point{
 
 	{"ATU-2 violations are notified and touch nothing", atuViolations},
 	{"ATU-2 registration refuses", atuRegister},
+	{"ATU-2 imported memory", atuImport},
 	{"ATU-3 page lists as source and sink", atuPageLists},
 	{"ATU-4 deregistering is deferred", atuDeferred},
 

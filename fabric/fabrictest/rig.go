@@ -80,6 +80,9 @@ func (r *rig) nodes(n int) []fabric.Node {
 	for i := range nodes {
 		nodes[i] = r.node(fabric.NodeID(i + 1))
 	}
+	r.eventually("all nodes know each other", func() bool {
+		return !slices.ContainsFunc(nodes, func(m fabric.Node) bool { return len(m.Peers()) != n-1 })
+	})
 	return nodes
 }
 

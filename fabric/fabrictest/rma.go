@@ -219,7 +219,8 @@ func rmaImmediate(r *rig) {
 }
 
 // rmaVisibility: whoever learns of a PUT, by its completer notification or by
-// a VELO message sent after it, sees all of its data.
+// a VELO message that was sent after it and asks to stay behind, sees all of
+// its data.
 func rmaVisibility(r *rig) {
 	const size, rounds = 64 << 10, 150
 	n := r.nodes(2)
@@ -240,7 +241,9 @@ func rmaVisibility(r *rig) {
 				return err
 			}
 			if round%2 == 1 {
-				if err := va.send(to(vb.Address()), []byte{1}); err != nil {
+				after := to(vb.Address())
+				after.After = true
+				if err := va.send(after, []byte{1}); err != nil {
 					return err
 				}
 			}

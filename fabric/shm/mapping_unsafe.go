@@ -84,6 +84,22 @@ func mapPeer(fd, size int, write bool) (mapping, error) {
 	return mapping{b: b, fd: -1}, nil
 }
 
+// importable checks a mapping as each peer will, and duplicates its file.
+func importable(m fabric.Mapping) (fd int, err error) {
+	seals, err := unix.FcntlInt(m.File, unix.F_GET_SEALS, 0)
+	if err != nil || seals&sealsShared != sealsShared {
+		return -1, fmt.Errorf("the file has no seals against resizing (%#x, %v): %w", seals, err, fabric.ErrRange)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(m.File), &st); err != nil || st.Size != int64(len(m.Bytes)) {
+		return -1, fmt.Errorf("%d bytes are mapped of a file of %d (%v): %w", len(m.Bytes), st.Size, err, fabric.ErrRange)
+	}
+	if fd, err = unix.FcntlInt(m.File, unix.F_DUPFD_CLOEXEC, 0); err != nil {
+		return -1, limitError(os.NewSyscallError("F_DUPFD_CLOEXEC", err))
+	}
+	return fd, nil
+}
+
 // unmap gives the memory back; nobody may use it any more.
 func (m *mapping) unmap() {
 	if m.b != nil {

@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"exnet/fabric"
 )
 
@@ -15,6 +17,7 @@ type memory struct {
 	id   uint32
 	most fabric.Rights
 	m    mapping
+	kept bool     // the mapping is its maker's, who also unmaps it
 	own  imported // m as our own operations see it
 	// Under Node.mu: windows counts those not released yet, holders are the
 	// peers that were given the memory.
@@ -38,18 +41,48 @@ func (n *Node) Alloc(size int, most fabric.Rights) (fabric.Memory, error) {
 		n.budget.release(rounded)
 		return nil, err
 	}
+	return n.enterMemory(m, most, false)
+}
+
+// Import implements fabric.Node.
+func (n *Node) Import(from fabric.Mapping, most fabric.Rights) (fabric.Memory, error) {
+	size := len(from.Bytes)
+	if size < 1 || size%4096 != 0 || most > fabric.RemoteRead|fabric.RemoteWrite || from.File == 0 {
+		return nil, fmt.Errorf("import %d bytes of file %d with rights %d: a memfd of whole pages is needed: %w", size, from.File, most, fabric.ErrRange)
+	}
+	fd, err := importable(from)
+	if err != nil {
+		return nil, fmt.Errorf("import memory: %w", err)
+	}
+	if err := n.budget.reserve(size); err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	return n.enterMemory(mapping{b: from.Bytes, fd: fd}, most, true)
+}
+
+// enterMemory takes a mapping, whose bytes are reserved in the budget, into the table.
+func (n *Node) enterMemory(m mapping, most fabric.Rights, kept bool) (fabric.Memory, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.lastMemory++
+	mem := &memory{n: n, id: n.lastMemory, most: most, m: m, kept: kept,
+		own: imported{m: mapping{b: m.b, fd: -1}, writable: true}, holders: map[*peer]bool{}}
 	if n.closed {
-		m.unmap()
-		n.budget.release(rounded)
+		mem.giveBack()
 		return nil, fabric.ErrClosed
 	}
-	n.lastMemory++
-	mem := &memory{n: n, id: n.lastMemory, most: most, m: m, own: imported{m: mapping{b: m.b, fd: -1}, writable: true},
-		holders: map[*peer]bool{}}
 	n.memories[mem.id] = mem
 	return mem, nil
+}
+
+// giveBack ends the mapping, or only our hold on it.
+func (m *memory) giveBack() {
+	m.n.budget.release(len(m.m.b))
+	if m.kept {
+		m.m.b = nil
+	}
+	m.m.unmap()
 }
 
 func (m *memory) Bytes() []byte { return m.m.b }
@@ -75,8 +108,7 @@ func (m *memory) Free() error {
 	for _, p := range ports {
 		p.forgetMemory(memoryKey{n.self, m.id})
 	}
-	n.budget.release(len(m.m.b))
-	m.m.unmap()
+	m.giveBack()
 	return nil
 }
 
