@@ -1,17 +1,19 @@
 package directsockets
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"net/netip"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"exnet/directsockets/internal/lane"
 	"exnet/directsockets/policy"
+	"exnet/directsockets/settings"
 )
 
 // Options say whether and where connections look for lanes. The zero value is
@@ -24,8 +26,8 @@ type Options struct {
 	Off bool
 }
 
-// settings are those of the process, from the environment.
-type settings struct {
+// environs are the settings of the process, from the environment.
+type environs struct {
 	off         bool
 	fabric      string
 	calls       uint64 // a connection is busy after so many calls,
@@ -44,38 +46,35 @@ type settings struct {
 // env is read once, when the program starts, as in the C library.
 var env = environment()
 
-func environment() settings {
-	s := settings{
+func environment() environs {
+	s := environs{
 		fabric: fabricDirectory(),
-		calls:  number("EXN_DS_CALLS", 8, 0, 1<<30),
-		bytes:  number("EXN_DS_BYTES", 16<<10, 0, 1<<62),
+		calls:  number("EXN_DS_CALLS"),
+		bytes:  number("EXN_DS_BYTES"),
 		// It must exceed the time that waking takes, some 20 µs.
-		spin: time.Duration(number("EXN_DS_SPIN_US", 50, 0, 100_000)) * time.Microsecond,
+		spin: time.Duration(number("EXN_DS_SPIN_US")) * time.Microsecond,
 		geometry: lane.Geometry{
-			Lanes:   uint32(number("EXN_DS_LANES", 4096, 2, 4096)) &^ 1,
-			Slots:   powerOfTwo("EXN_DS_SLOTS", 64, 16, 1024),
-			Windows: uint32(number("EXN_DS_WINDOWS", 1024, 1, 4096)),
-			Window:  powerOfTwo("EXN_DS_WINDOW", 256<<10, 16<<10, 16<<20),
+			Lanes:   uint32(number("EXN_DS_LANES")) &^ 1,
+			Slots:   uint32(number("EXN_DS_SLOTS")),
+			Windows: uint32(number("EXN_DS_WINDOWS")),
+			Window:  uint32(number("EXN_DS_WINDOW")),
 		},
-		windowLeast: powerOfTwo("EXN_DS_WINDOW_LEAST", 64<<10, 16<<10, 16<<20),
-		veloMax:     int(number("EXN_DS_VELO_MAX", 480, 0, 4096)),
-		stuck:       time.Duration(number("EXN_DS_STUCK_MS", 100, 0, 1<<30)) * time.Millisecond,
-		memory:      number("EXN_DS_MEMORY", 0, 1, 1<<62),
-		verbose:     number("EXN_DS_VERBOSE", 0, 0, 9) > 0,
+		windowLeast: uint32(number("EXN_DS_WINDOW_LEAST")),
+		veloMax:     int(number("EXN_DS_VELO_MAX")),
+		stuck:       time.Duration(number("EXN_DS_STUCK_MS")) * time.Millisecond,
+		memory:      number("EXN_DS_MEMORY"),
+		verbose:     number("EXN_DS_VERBOSE") > 0,
+		guess:       !isSet("EXN_DS_CALLS") && !isSet("EXN_DS_BYTES"),
 	}
-	s.guess = text("EXN_DS_CALLS") == "" && text("EXN_DS_BYTES") == ""
-	zcopyFrom.Store(int64(number("EXN_DS_ZCOPY", math.MaxInt64, 1, 1<<40)))
-	bufferFrom.Store(int64(number("EXN_DS_BUFFER", 1<<20, 1, 1<<40)))
-	testSwitch.Store(uint32(number("EXN_DS_TEST_SWITCH", 0, 0, 1<<30))) // for tests only
+	zcopyFrom.Store(math.MaxInt64)
+	if n, ok := settings.Number("EXN_DS_ZCOPY", text("EXN_DS_ZCOPY")); ok {
+		zcopyFrom.Store(int64(n))
+	}
+	bufferFrom.Store(int64(number("EXN_DS_BUFFER")))
+	testSwitch.Store(uint32(number("EXN_DS_TEST_SWITCH"))) // for tests only
 	v := os.Getenv("EXN_DS")
 	s.off = v == "off" || v == "0"
-	for _, net := range strings.FieldsFunc(os.Getenv("EXN_DS_SUBNETS"), func(r rune) bool { return r == ',' || r == ' ' }) {
-		if p, err := netip.ParsePrefix(net); err == nil {
-			s.subnets = append(s.subnets, p.Masked())
-		} else if a, err := netip.ParseAddr(net); err == nil {
-			s.subnets = append(s.subnets, netip.PrefixFrom(a, a.BitLen()))
-		}
-	}
+	s.subnets, _ = settings.ParseSubnets(os.Getenv("EXN_DS_SUBNETS")) // what is none has been left out
 	return s
 }
 
@@ -106,19 +105,45 @@ func text(name string) string {
 	return rules.Setting(program, name)
 }
 
-// number is a setting; what is no number or out of range is ignored.
-func number(name string, preset, least, most uint64) uint64 {
-	if v, err := strconv.ParseUint(text(name), 10, 64); err == nil && least <= v && v <= most {
+// number is a numeric setting; what is no such number is ignored, and warned of.
+func number(name string) uint64 {
+	if v, ok := settings.Number(name, text(name)); ok {
 		return v
 	}
-	return preset
+	return settings.GoNumber(name)
 }
 
-func powerOfTwo(name string, preset, least, most uint32) uint32 {
-	if v := uint32(number(name, uint64(preset), uint64(least), uint64(most))); v&(v-1) == 0 {
-		return v
+// isSet: a numeric setting has a value, and one that it may have.
+func isSet(name string) bool {
+	_, ok := settings.Number(name, text(name))
+	return ok
+}
+
+// mistakes are what is wrong with the settings, for one line; empty: nothing.
+var mistakes = mistaken(os.Environ())
+
+func mistaken(env []string) string {
+	for _, s := range settings.All {
+		if v := rules.Setting(program, s.Name); v != "" && os.Getenv(s.Name) == "" {
+			env = append(env, s.Name+"="+v)
+		}
 	}
-	return preset
+	var all []string
+	for _, m := range settings.Check(env) {
+		all = append(all, m.Warning(cmp.Or(m.GoDefault, m.Default)))
+	}
+	return strings.Join(all, "; ")
+}
+
+var warned sync.Once
+
+// warn says once what is wrong with the settings: exn-tun run has not started this program,
+// or it would have refused to.
+func warn() {
+	if mistakes == "" {
+		return
+	}
+	warned.Do(func() { fmt.Fprintf(os.Stderr, "directsockets[%d]: %s\n", os.Getpid(), mistakes) })
 }
 
 // log says what happens to connections, if EXN_DS_VERBOSE asks for it.

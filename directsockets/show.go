@@ -63,6 +63,7 @@ func show[T any](owner *T, fabric string) *status.Record {
 	if env.off {
 		return new(status.Record) // as if it had no library
 	}
+	warn()
 	r, seen := shown.take(fabric)
 	if seen {
 		runtime.AddCleanup(owner, shown.giveBack, r)

@@ -59,6 +59,9 @@ void config_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
 // config_say writes one line to stderr in any case.
 void config_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+// config_warn says once what is wrong with the settings, if anything is.
+void config_warn(void);
+
 // config_random is a small generator for the test hooks, seeded by EXN_DS_TEST_SEED.
 uint32_t config_random(void);
 

@@ -100,6 +100,7 @@ bool family_init(void)
 		}
 	}
 	atomic_store(&making, 0);
+	config_warn();
 	return ok;
 }
 

@@ -227,20 +227,46 @@ func ParseSubnets(list string) (all []netip.Prefix, ok bool) {
 	return all, ok
 }
 
+// A Mistake is a variable that is wrong.
+type Mistake struct {
+	Setting      // if it is one
+	Known   bool // else there is no such setting
+	why     string
+}
+
+// Error is one line that names the variable and says what to write.
+func (m Mistake) Error() string { return m.why }
+
+// Warning is that line for a program that runs nevertheless: with the value that holds.
+func (m Mistake) Warning(holds string) string {
+	switch {
+	case !m.Known:
+		return m.why
+	case m.Kind == Subnets:
+		holds = "the others hold"
+	case holds == "":
+		holds = "the default holds"
+	default:
+		holds += " holds"
+	}
+	return fmt.Sprintf("%s (%s)", m.why, holds)
+}
+
 // Check goes through an environment and says what is wrong with it, in its order: a
 // value that a setting does not have, and a variable that begins with [Prefix] and is
 // no setting.
-func Check(env []string) (wrong []error) {
+func Check(env []string) (wrong []Mistake) {
 	for _, e := range env {
 		name, value, _ := strings.Cut(e, "=")
 		s, found := Lookup(name)
 		switch {
 		case found:
 			if err := s.Check(value); err != nil {
-				wrong = append(wrong, err)
+				wrong = append(wrong, Mistake{s, true, err.Error()})
 			}
-		case strings.HasPrefix(name, Prefix):
-			wrong = append(wrong, fmt.Errorf("%s=%s: there is no such setting%s; exn-tun help settings lists them", name, value, like(name)))
+		case strings.HasPrefix(name, Prefix) && value != "":
+			why := fmt.Sprintf("%s=%s: there is no such setting%s; exn-tun help settings lists them", name, value, like(name))
+			wrong = append(wrong, Mistake{why: why})
 		}
 	}
 	return wrong
