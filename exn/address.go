@@ -13,30 +13,29 @@ import (
 	"exnet/multicast"
 )
 
-// An address of the interface goes through the same states in both families: IPv4
-// by arp.Claim, IPv6 by netstack's duplicate address detection (on a TAP: by the
-// kernel's, of which we learn nothing and need nothing).
+// An address of the interface goes through the same states in both families. IPv4 uses arp.Claim.
+// IPv6 uses netstack's duplicate address detection, or on a TAP the kernel's, whose result we
+// neither see nor need.
 //
 //	probing ──► announcing ──► held
 //	   └──► lost: Run ends      └─ claimed by another: defended, at most every 10 s
 //
-// Of an interface that was adopted the addresses are in use: they are announced at
-// once, so that the others find the new process, and not probed.
+// The addresses of an adopted interface are in use. They are not probed but announced at once, so
+// that other nodes find the new process.
 //
-// An address that is in use is never given up, whatever others say (RFC 5227,
-// 2.4 c): a node that claims it can disturb who believes it, but must not be able to
-// end this process.
+// An address in use is never given up (RFC 5227, 2.4 c). A node that claims it can disturb those
+// that believe it, but must not be able to end this process.
 //
-// Addresses come and go while the interface runs, where the device tells of it: by
-// hand (ip address), or by a DHCP client. One that is new goes through the same
-// states, but when it is lost that is only shown and logged: the kernel has it, and
-// who gave it can take it away again. One that the kernel has no more is forgotten.
+// Addresses come and go while the interface runs, if the device reports that: an operator (ip
+// address) or a DHCP client changes them. A new one goes through the same states. If it is lost,
+// that is only shown and logged: the kernel has the address, and whoever assigned it can remove it.
+// An address that the kernel no longer has is forgotten.
 type address struct {
 	prefix netip.Prefix
-	later  bool           // it came while the interface ran
+	later  bool           // added while the interface ran
 	claim  *arp.Claim     // IPv4
 	state  arp.ClaimState // IPv6
-	again  time.Duration  // when to claim it again after a second conflict; 0: no need
+	again  time.Duration  // when to claim it again after a second conflict; 0: not due
 	served bool           // netstack answers for it
 }
 
@@ -47,17 +46,17 @@ func (a *address) current() arp.ClaimState {
 	return a.state
 }
 
-// announceOnly is the timing of a claim that asks nobody.
+// announceOnly is the timing of a claim that sends no probes.
 var announceOnly = arp.Timing{AnnounceNum: arp.FabricTiming.AnnounceNum,
 	AnnounceInterval: arp.FabricTiming.AnnounceInterval, DefendInterval: arp.FabricTiming.DefendInterval}
 
-// A claimResult says what netstack found out about an IPv6 address.
+// A claimResult is netstack's verdict on an IPv6 address.
 type claimResult struct {
 	addr netip.Addr
 	ok   bool
 }
 
-// A dadWatch turns the events of an address into letters.
+// A dadWatch posts the events of an address to the mailbox.
 type dadWatch struct {
 	addr netip.Addr
 	mail *mailbox
@@ -77,7 +76,7 @@ func (w *dadWatch) OnRemoved(why stack.AddressRemovalReason) {
 	}
 }
 
-// claimAll starts the claims. It is called by the loop, as all that follows.
+// claimAll starts the claims. The loop calls it, and all functions below.
 func (i *Interface) claimAll(now time.Duration) {
 	timing := arp.FabricTiming
 	if i.dev.Adopted() {
@@ -128,19 +127,19 @@ func (i *Interface) unclaim(a *address) {
 	i.joinGroups()
 }
 
-// watchAddresses lets the loop hear when the addresses of the device change.
+// watchAddresses tells the loop when the addresses of the device change.
 func (i *Interface) watchAddresses() (stop func(), err error) {
 	w, ok := i.dev.(device.AddressWatcher)
 	if !ok {
 		return func() {}, nil
 	}
 	return w.WatchAddresses(func(present []netip.Prefix) {
-		// Not nil, which says that there is no news.
+		// present must not be nil, which would mean that nothing changed
 		i.mail.post(func(l *letters) { l.present = append([]netip.Prefix{}, present...) })
 	})
 }
 
-// follow brings the addresses of the interface to those that its device has.
+// follow updates the interface's addresses to those of its device.
 func (i *Interface) follow(present []netip.Prefix, now time.Duration) {
 	i.addresses = slices.DeleteFunc(i.addresses, func(a *address) bool {
 		gone := !slices.ContainsFunc(present, func(p netip.Prefix) bool { return p.Addr() == a.prefix.Addr() })
@@ -166,8 +165,7 @@ func (i *Interface) follow(present []netip.Prefix, now time.Duration) {
 	i.advanceClaims(now)
 }
 
-// advanceClaims does what is due, and opens the interface when nothing is in question
-// any more.
+// advanceClaims does what is due. It opens the interface once no address is in doubt any more.
 func (i *Interface) advanceClaims(now time.Duration) {
 	open := true
 	for _, a := range i.addresses {
@@ -182,14 +180,14 @@ func (i *Interface) advanceClaims(now time.Duration) {
 	i.tellHeld()
 }
 
-// tellHeld tells which addresses are ours, when they have changed.
+// tellHeld reports our addresses to Config.Held when they have changed.
 func (i *Interface) tellHeld() {
 	if i.cfg.Held == nil {
 		return
 	}
 	now := i.addrs[:0]
 	for _, a := range i.addresses {
-		// An IPv6 address of a TAP only the kernel knows to be free.
+		// Of a TAP's IPv6 address, only the kernel knows whether it is free.
 		claimed := a.claim != nil || a.served
 		if s := a.current(); claimed && (s == arp.Announcing || s == arp.Held) {
 			now = append(now, a.prefix.Addr())
@@ -226,7 +224,7 @@ func (i *Interface) advanceClaim(a *address, now time.Duration) {
 	}
 }
 
-// observeARP shows the claims a packet of another node.
+// observeARP passes a packet of another node to the claims.
 func (i *Interface) observeARP(p *arp.Packet, now time.Duration) {
 	for _, a := range i.addresses {
 		if a.claim == nil {
@@ -253,7 +251,7 @@ func (i *Interface) observeARP(p *arp.Packet, now time.Duration) {
 	}
 }
 
-// lost tells that an address turned out to be another node's.
+// lost handles an address that turned out to be another node's.
 func (i *Interface) lost(a *address, err *ConflictError) {
 	if !a.later {
 		i.fail(err)
@@ -267,7 +265,7 @@ func (i *Interface) conflict(a netip.Addr, rival arp.MAC) *ConflictError {
 	return &ConflictError{Addr: a, Rival: rival, Node: n, Known: ok}
 }
 
-// detected takes netstack's verdict about an IPv6 address.
+// detected takes netstack's verdict on an IPv6 address.
 func (i *Interface) detected(r claimResult, now time.Duration) {
 	for _, a := range i.addresses {
 		if a.prefix.Addr() != r.addr {

@@ -10,7 +10,7 @@ import (
 	"exnet/exn/device"
 )
 
-// states are the addresses of a node's interface and what became of them.
+// states returns the addresses of a node's interface with their states.
 func (n *rigNode) states() map[string]string {
 	all := map[string]string{}
 	for _, a := range n.Snapshot().Addresses {
@@ -19,9 +19,9 @@ func (n *rigNode) states() map[string]string {
 	return all
 }
 
-// An address that the kernel has been given is claimed, announced and found by
-// others, and forgotten when the kernel has it no more. One that is another node's is
-// not fought for, and ends nothing.
+// An address that the kernel gets later is claimed, announced and found by other nodes. It is
+// forgotten when the kernel no longer has it. An address of another node is not fought for, and
+// ends nothing.
 func TestAddressesLater(t *testing.T) {
 	for k, kind := range []device.Kind{device.TUN, device.TAP, device.TUN} {
 		var told [2][]netip.Addr
@@ -41,7 +41,9 @@ func TestAddressesLater(t *testing.T) {
 			got := n.states()
 			for p, want := range map[netip.Prefix]arp.ClaimState{new4: arp.Held, new6: arp.Held, taken4: arp.Lost, taken6: arp.Lost} {
 				if kind == device.TAP {
-					want = arp.Held // of a TAP's addresses kernels tell each other, and there is none
+					// the kernels compare a TAP's addresses among themselves,
+					// and this test has no kernel
+					want = arp.Held
 				}
 				if got[p.String()] != want.String() {
 					t.Errorf("%v: %v is %q, want %v", kind, p, got[p.String()], want)
@@ -84,7 +86,7 @@ func TestAddressesLater(t *testing.T) {
 					t.Errorf("%d packets for addresses that are gone", len(got))
 				}
 			}
-			// Given again, it is claimed again.
+			// Once given again, the address is claimed again.
 			n.dev.changed(append(slices.Clone(has), new4))
 			time.Sleep(5 * time.Second)
 			if got := n.states()[new4.String()]; got != arp.Held.String() {

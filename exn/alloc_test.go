@@ -16,7 +16,7 @@ import (
 	"exnet/napi"
 )
 
-// A steadyDevice passes the same packet as often as it is told to, and allocates nothing.
+// A steadyDevice yields the same packet as often as it is told to, and allocates nothing.
 type steadyDevice struct {
 	fakeDevice
 	packet   []byte
@@ -38,7 +38,7 @@ func (d *steadyDevice) Write([]byte, exteth.VNet) error {
 	return nil
 }
 
-// handDriven opens two interfaces on shared memory whose loops the test turns itself.
+// handDriven opens two interfaces on shared memory. The test itself turns their loops.
 func handDriven(t testing.TB) (i [2]*Interface, d [2]*steadyDevice) {
 	t.Helper()
 	dir := t.TempDir()
@@ -48,7 +48,7 @@ func handDriven(t testing.TB) (i [2]*Interface, d [2]*steadyDevice) {
 			t.Fatal(err)
 		}
 		d[k] = &steadyDevice{fakeDevice: fakeDevice{mtu: int(mtu.MaxTUN), caps: exteth.CapAll, adopted: true}}
-		// A neighbour of another family is no difference to the fast path.
+		// Neighbours of the other family make no difference to the fast path.
 		if i[k], err = Open(Config{Node: node, Addresses: []netip.Prefix{netip.PrefixFrom(addr4(k), 24)}}, d[k]); err != nil {
 			t.Fatal(err)
 		}
@@ -60,7 +60,7 @@ func handDriven(t testing.TB) (i [2]*Interface, d [2]*steadyDevice) {
 		i[k].engine.SetBusyPoll(napi.Forever)
 		i[k].claimAll(i[k].clock())
 	}
-	for k := range i { // resolve each other
+	for k := range i { // let them resolve each other
 		d[k].packet, d[k].left = udp(addr4(k), addr4(1-k), 10, 0), 1
 	}
 	for d[0].received == 0 || d[1].received == 0 || i[0].cache.Len() == 0 || i[1].cache.Len() == 0 {
@@ -71,16 +71,15 @@ func handDriven(t testing.TB) (i [2]*Interface, d [2]*steadyDevice) {
 	return i, d
 }
 
-// deliver moves n packets from the first to the second: no more than there is room
-// for, since what waits for room is dropped if this process loses its CPU for long.
-// What is lost for the same reason on the way, by a time-out, is sent again; so is
-// what had to wait for a resolution that was given up.
+// deliver moves n packets from the first to the second. It sends no more than there is room for:
+// packets that wait for room are dropped if this process loses its CPU for long. It resends packets
+// that a time-out lost, or whose resolution was given up.
 func deliver(i [2]*Interface, d [2]*steadyDevice, n int) {
 	const idleTurns, again = 1000, time.Second
 	d[0].left = n
 	d[0].notify()
 	end, turns := d[1].received+n, 0
-	var idle, sent time.Time // since when nothing arrived, and when it was last sent
+	var idle, sent time.Time // when the last packet arrived, and when packets were last sent
 	for before := d[1].received; d[1].received < end; {
 		turn(i[0])
 		turn(i[1])
@@ -117,7 +116,7 @@ func turn(i *Interface) {
 // burst is how many packets of four messages VELO has room for.
 const burst = 12
 
-// The fast path allocates nothing, eager or rendezvous.
+// The fast path allocates nothing, neither eager nor rendezvous.
 func TestAllocFastPath(t *testing.T) {
 	i, d := handDriven(t)
 	for _, n := range []int{64, 400, 1472, 60000} {
@@ -150,11 +149,10 @@ func BenchmarkDeliver(b *testing.B) {
 	}
 }
 
-// A poll of the device says when it has seen the last packet, which spares the loop
-// a read.
+// A poll of the device reports when it has read the last packet, which saves the loop a read.
 func TestDeviceIsDrained(t *testing.T) {
 	i, d := handDriven(t)
-	d[0].packet = make([]byte, 40) // which goes nowhere
+	d[0].packet = make([]byte, 40) // which is dropped
 	for _, c := range []struct {
 		packets, budget int
 		drained         bool
@@ -166,7 +164,7 @@ func TestDeviceIsDrained(t *testing.T) {
 	}
 }
 
-// A poll for messages counts the bytes of super-packets of UDP that it fetched for them.
+// A poll for messages counts the bytes of UDP super-packets that it fetched because of them.
 func TestBytesOfBursts(t *testing.T) {
 	i, d := handDriven(t)
 	d[0].packet, d[0].vnet = udp(addr4(0), addr4(1), 30000, 0), udpSuper
@@ -182,8 +180,8 @@ func TestBytesOfBursts(t *testing.T) {
 	}
 }
 
-// Who goes to sleep has told before what it fetched, also after a poll that used all of
-// its budget.
+// Before it sleeps, the loop interrupts the senders whose frames it fetched, even after a poll that
+// used all of its budget.
 func TestSleepTells(t *testing.T) {
 	i, d := handDriven(t)
 	d[0].packet = udp(addr4(0), addr4(1), 30000, 0)
@@ -197,7 +195,7 @@ func TestSleepTells(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	irq := i[0].fabric[0].irq
-	irq.Wait(0) // forget older rings
+	irq.Wait(0) // forget earlier interrupts
 	if !irq.Arm() {
 		t.Fatal("something to do before anything was fetched")
 	}

@@ -21,12 +21,12 @@ import (
 	"exnet/fabric"
 )
 
-// An attachment is a NIC of netstack on a fabric, and the addresses of it.
+// An attachment is a NIC of netstack on a fabric, with its addresses.
 //
-// netstack does IPv6's duplicate address detection, but for IPv4 it neither asks
-// whether an address is free, nor announces it, nor hears announcements of others.
-// So the attachment sits between the link and netstack, looks at each ARP packet,
-// and has a goroutine that keeps an [arp.Claim] for each address:
+// netstack does duplicate address detection for IPv6. For IPv4 it neither asks whether an address
+// is free, nor announces it, nor hears announcements of others. So the attachment sits between the
+// link and netstack and looks at each ARP packet. Its goroutine keeps an [arp.Claim] for each
+// address:
 //
 //	link ──► DeliverNetworkPacket ──ARP──► packets ──► goroutine ──► frames to the link
 //	                 │                                     │
@@ -41,9 +41,9 @@ type attachment struct {
 	cfg      NodeConfig
 	start    time.Time
 
-	pinned *stack.PacketBuffer // the link's goroutine; see pin
+	pinned *stack.PacketBuffer // of the link's goroutine; see pin
 
-	claiming int        // how many verdicts there will be
+	claiming int        // how many verdicts will come
 	verdicts chan error // one for each address
 
 	packets  chan arp.Packet // from the link's goroutine
@@ -93,7 +93,7 @@ func newAttachment(node fabric.Node, cfg NodeConfig, s *stack.Stack, forwards bo
 
 func (a *attachment) name() string { return fmt.Sprintf("exn%d", a.nic-1) }
 
-// addresses are those of the configuration, and the link-local one of the node.
+// addresses returns those of the configuration and the node's link-local address.
 func (a *attachment) addresses() []netip.Prefix {
 	return append([]netip.Prefix{netip.PrefixFrom(arp.LinkLocal(a.link.MAC()), 64)}, a.cfg.Addresses...)
 }
@@ -114,7 +114,7 @@ func (a *attachment) add(p netip.Prefix, properties stack.AddressProperties) err
 	return nil
 }
 
-// report gives the verdict on an address, the first of each to who waits for them.
+// report delivers the verdict on an address to settle. Only the first verdict of each counts.
 func (a *attachment) report(err error) {
 	select {
 	case a.verdicts <- err:
@@ -122,7 +122,7 @@ func (a *attachment) report(err error) {
 	}
 }
 
-// keep claims the IPv4 addresses and defends them, and announces those of IPv6.
+// keep claims and defends the IPv4 addresses, and announces the IPv6 addresses.
 func (a *attachment) keep(claims map[netip.Prefix]*arp.Claim, random *rand.Rand) {
 	start := time.Now()
 	timer := time.NewTimer(0)
@@ -162,8 +162,8 @@ func (a *attachment) keep(claims map[netip.Prefix]*arp.Claim, random *rand.Rand)
 					delete(claims, p)
 				}
 			case state != arp.Probing && !usable[p]:
-				// The address works before it is announced, for who hears of it may ask at
-				// once; and Join returns when others know of it.
+				// Make the address work before announcing it: whoever hears of it
+				// may ask at once. And Join returns only when others know of it.
 				usable[p] = true
 				err := a.add(p, stack.AddressProperties{})
 				a.send(frame)
@@ -181,9 +181,9 @@ func (a *attachment) keep(claims map[netip.Prefix]*arp.Claim, random *rand.Rand)
 	}
 }
 
-// lost tells of an address that another node claims. One that is in use is never given
-// up (RFC 5227, 2.4 c): connections depend on it, and a node that claims it must not
-// be able to end them. It is announced again after a while.
+// lost handles an address that another node claims. One that is in use is never given up (RFC 5227,
+// 2.4 c): connections depend on it, and a rival must not be able to end them. It is announced again
+// later.
 func (a *attachment) lost(p netip.Prefix, rival arp.MAC, used bool) {
 	err := &ConflictError{Addr: p.Addr(), Rival: rival}
 	err.Node, err.Known = a.cfg.Prefix.Node(rival)
@@ -194,10 +194,10 @@ func (a *attachment) lost(p netip.Prefix, rival arp.MAC, used bool) {
 	a.cfg.Log.Warn("address claimed by another node; will be announced again", "addr", p.Addr(), "rival", rival, "in", a.cfg.Claim.DefendInterval)
 }
 
-// learn makes netstack ask anew for an address that was announced: it may have moved. As
-// a reply, netstack would not believe it (its ARP never overrides), and would go on for
-// 15 s to the node that had it. An entry that is right stays, and so do those that are
-// being resolved: packets wait for them.
+// learn makes netstack resolve an announced address again, because it may have moved. netstack
+// would not believe the announcement as a reply (its ARP never overrides an entry), and would use
+// the old node for 15 s more. A correct entry stays, and so do entries being resolved, for which
+// packets wait.
 func (a *attachment) learn(p *arp.Packet) {
 	neighbours, err := a.stack.Neighbors(a.nic, ipv4.ProtocolNumber)
 	if err != nil {
@@ -206,20 +206,20 @@ func (a *attachment) learn(p *arp.Packet) {
 	addr, mac := addressOf(p.Sender), tcpip.LinkAddress(p.SenderMAC[:])
 	for _, n := range neighbours {
 		if n.Addr == addr && n.LinkAddr != "" && n.LinkAddr != mac {
-			// An error says that it is gone already.
+			// An error means that it is gone already.
 			_ = a.stack.RemoveNeighbor(a.nic, ipv4.ProtocolNumber, addr)
 		}
 	}
 }
 
-// send broadcasts a frame, if there is one.
+// send broadcasts a frame unless it is empty.
 func (a *attachment) send(frame []byte) {
 	if len(frame) == 0 {
 		return
 	}
 	var list stack.PacketBufferList
 	list.PushBack(packetOf(frame))
-	_, _ = a.link.WritePackets(list) // what is lost is sent again or not missed
+	_, _ = a.link.WritePackets(list) // a lost frame is sent again, or is not missed
 	list.Reset()
 }
 
@@ -245,17 +245,17 @@ func (a *attachment) DeliverNetworkPacket(protocol tcpip.NetworkProtocolNumber, 
 	a.unpin()
 }
 
-// expire makes a TTL of 1 one of 0: netstack forwards the first to the next host as the
-// second, which is wrong (RFC 1812, 5.3.1), but knows what to do with a TTL of 0. The
-// checksum of the header is not looked at again. Its IPv6 does it right.
+// expire turns a TTL of 1 into 0. netstack forwards a TTL of 1 to the next host as 0, which is
+// wrong (RFC 1812, 5.3.1), but it handles a TTL of 0 correctly. Nothing checks the header's
+// checksum again. netstack's IPv6 is correct.
 func expire(pkt *stack.PacketBuffer) {
 	if b, ok := pkt.Data().PullUp(header.IPv4MinimumSize); ok && header.IPv4(b).TTL() == 1 {
 		b[8] = 0
 	}
 }
 
-// Capabilities implements stack.LinkEndpoint. What is forwarded has its checksums; netstack
-// would sum it again, and break fragments by that.
+// Capabilities implements stack.LinkEndpoint. Forwarded packets have complete checksums; netstack
+// would compute them again, and so break fragments.
 func (a *attachment) Capabilities() stack.LinkEndpointCapabilities {
 	c := a.Endpoint.Capabilities()
 	if a.forwards {
@@ -269,7 +269,7 @@ func (a *attachment) stopClaiming() {
 	a.stopped.Wait()
 }
 
-// A detection hears of an IPv6 address. netstack holds locks when it tells.
+// A detection receives events of an IPv6 address. netstack holds locks when it calls it.
 type detection struct {
 	a    *attachment
 	addr netip.Addr
@@ -280,7 +280,7 @@ func (d *detection) OnChanged(_ stack.AddressLifetimes, state stack.AddressAssig
 	if state == stack.AddressAssigned {
 		select {
 		case d.a.assigned <- d.addr:
-		default: // told before
+		default: // reported before
 		}
 	}
 }

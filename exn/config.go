@@ -15,54 +15,55 @@ import (
 	"exnet/napi"
 )
 
-// DefaultVELOBudget is less than other sources have: a message may stand for a frame of
-// 64 KiB, and 16 of those take the kernel and us 100 µs. With 64 nobody else has this CPU
-// for as long as all that may be under way takes, nor do the receiver's ACKs leave
-// (measured: one TCP stream 58 Gbit/s, and 49 with 64).
+// DefaultVELOBudget is smaller than the budgets of other sources. A message may stand for a frame
+// of 64 KiB, and 16 of those take the kernel and us 100 µs. With 64, the loop would keep its CPU
+// for as long as everything under way takes, and the receiver's ACKs would not leave. One TCP
+// stream was measured at 58 Gbit/s with 16, and at 49 with 64.
 const DefaultVELOBudget = 16
 
-// Config says how an interface works. The zero value of everything but Node is the
-// default. What the device decides (name, MTU, offloads, TUN or TAP) is not here.
+// Config configures an interface. Every field except Node has a useful zero value. Name, MTU,
+// offloads and the kind, TUN or TAP, are the device's and not set here.
 type Config struct {
-	// Node is the attachment to the fabric. It stays its owner's, who closes it
-	// after the interface.
+	// Node is the attachment to the fabric. Its owner keeps it, and closes it after the
+	// interface.
 	Node fabric.Node
 
-	// Addresses are the interface's addresses with their prefix lengths. The kernel
-	// has them, too: setting them there is the business of who opened the device.
-	// The IPv6 link-local address of the node is added. On a TAP they are only
-	// probed and announced, and may be left out (DHCP).
+	// Addresses are the interface's addresses with their prefix lengths. The kernel has them,
+	// too: whoever opened the device sets them there. The node's IPv6 link-local address is
+	// added. On a TAP they are only probed and announced, and may be left out (DHCP).
 	Addresses []netip.Prefix
 
-	// Routes tell the next hop of what is behind another node. Everything else is
-	// taken to be on the link. On a TAP they are the kernel's own business.
+	// Routes name the next hop to networks behind another node. All other addresses are taken
+	// to be on the link. On a TAP the kernel has the routes.
 	Routes []Route
 
-	Prefix arp.Prefix // of MAC addresses; all nodes of a fabric have the same
+	Prefix arp.Prefix // of MAC addresses; the same on all nodes of a fabric
 
-	Mode     napi.Mode
-	BusyPoll time.Duration // after the last work; 0: napi.DefaultBusyPoll, negative: none
+	Mode napi.Mode
+	// how long to poll after the last work; 0: napi.DefaultBusyPoll, negative: not at all
+	BusyPoll time.Duration
 
-	// Budgets of one poll of each source; 0: DefaultVELOBudget, of the others napi.DefaultBudget.
+	// Budgets of one poll of each source; 0 means DefaultVELOBudget, or napi.DefaultBudget for
+	// the others.
 	VELOBudget, RMABudget, DeviceBudget int
 
-	ITR napi.ITR // of the VELO and the RMA interrupt, each
+	ITR napi.ITR // of the VELO interrupt and of the RMA interrupt
 
 	Eager          int  // longest eager frame; 0: exteth.DefaultEager
-	MulticastEager int  // the same to groups; 0: exteth.DefaultMulticastEager
-	Copy           bool // GET into a buffer also where the peer's memory is mapped
+	MulticastEager int  // the same for multicast; 0: exteth.DefaultMulticastEager
+	Copy           bool // GET into a buffer even where the peer's memory is mapped
 	Buffers        int  // 0: exteth.DefaultBuffers
 	Stay           bool // do not follow the programs from CPU to CPU; see the package comment
-	AllMulticast   bool // take all multicast, whatever was joined
+	AllMulticast   bool // take all multicast, whatever groups are joined
 
-	// Held, if it is there, is told the addresses that are ours, whenever they change.
-	// It is called by the loop, must not block, and keeps the list as it is.
+	// Held, if set, is told our addresses whenever they change. The loop calls it. It must not
+	// block and must not change the list.
 	Held func([]netip.Addr)
 
 	Log *slog.Logger // nil: none
 }
 
-// A Route says that a destination is reached by a gateway on the link.
+// A Route says that a gateway on the link leads to a destination.
 type Route = device.Route
 
 // Errors of Open and Run.
@@ -77,10 +78,10 @@ var (
 	ErrClosed = errors.New("exn: the interface is closed")
 )
 
-// A ConflictError says who uses an address.
+// A ConflictError says which node uses an address.
 type ConflictError struct {
 	Addr  netip.Addr
-	Rival arp.MAC       // zero for IPv6, of which netstack does not tell it
+	Rival arp.MAC       // zero for IPv6: netstack does not report it
 	Node  fabric.NodeID // of the rival, if Known
 	Known bool
 }

@@ -2,28 +2,29 @@ package exn
 
 import "sync/atomic"
 
-// A counter is one of the interface's own statistics; those of frames are exteth's.
-// Those that begin with rx say why frames count as rx_refused, which has them all.
+// A counter is one of the interface's own statistics; package exteth counts frames. Counters that
+// begin with rx give the reason of frames that count as rx_refused.
 type counter uint8
 
 const (
-	txNotIP         counter = iota // packets of the device that are no IP packets
-	txCoupled                      // packets that were sent as a part of the one before: no loss
-	txPendingFull                  // packets pushed out by later ones while their neighbour was looked for
-	txPendingOld                   // packets whose neighbour was not found in time
-	txUnreachable                  // packets whose neighbour cannot be resolved
-	txNeighbours                   // packets for one neighbour too many that is looked for
-	txPendingMemory                // packets for which waiting would take too much memory
-	txNoCopy                       // netstack's frames that found no free buffer
-	rxNotIP                        // frames that a TUN cannot carry
-	rxSpoofed                      // ARP packets that speak for another node
-	rxResolution                   // ARP and neighbour discovery, handed to netstack: no loss
-	deviceDown                     // the interface was down
-	deviceRefused                  // the kernel did not take the packet
-	deviceRead                     // packets that could not be read
-	tooBigSent                     // ICMP errors to the local kernel: too big
-	unreachableSent                // the same: no such neighbour
-	conflicts                      // claims of our addresses by others
+	txNotIP   counter = iota // packets of the device that are not IP
+	txCoupled                // packets sent as part of the train before them: no loss
+	// packets displaced by later ones while their neighbour was being resolved
+	txPendingFull
+	txPendingOld    // packets whose neighbour was not resolved in time
+	txUnreachable   // packets whose neighbour cannot be resolved
+	txNeighbours    // packets to resolve one neighbour too many
+	txPendingMemory // packets that would need too much memory while waiting
+	txNoCopy        // netstack's frames for which no buffer was free
+	rxNotIP         // frames that a TUN cannot carry
+	rxSpoofed       // ARP packets that claim to be from another node
+	rxResolution    // ARP and neighbour discovery for netstack: no loss
+	deviceDown      // the interface was down
+	deviceRefused   // the kernel refused the packet
+	deviceRead      // packets that could not be read
+	tooBigSent      // ICMP errors to the local kernel: too big
+	unreachableSent // the same: the neighbour is unreachable
+	conflicts       // claims of our addresses by other nodes
 	counters
 )
 
@@ -49,7 +50,7 @@ var counterNames = [counters]string{
 
 func (c counter) String() string { return counterNames[c] }
 
-// statistics may be read by anyone at any time.
+// statistics may be read by any goroutine at any time.
 type statistics [counters]atomic.Uint64
 
 func (s *statistics) count(c counter) { s[c].Add(1) }

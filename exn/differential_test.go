@@ -25,10 +25,9 @@ import (
 	"exnet/test/netns"
 )
 
-// DRV-1: what crosses exn0 is what crosses a pair of veth interfaces, byte by byte
-// and with the same virtio header: every TTL, fragments, options, extension headers,
-// partial checksums, super-packets. Neighbour discovery is left out: there the two
-// differ by design.
+// DRV-1: what crosses exn0 equals what crosses a pair of veth interfaces, byte by byte and with the
+// same virtio header: every TTL, fragments, options, extension headers, partial checksums,
+// super-packets. Neighbour discovery is left out, because there the two differ by design.
 func TestLikeVeth(t *testing.T) {
 	rounds := 40
 	if testing.Short() {
@@ -42,11 +41,12 @@ func TestLikeVeth(t *testing.T) {
 				netns.End{NS: d, Link: "veth0", MTU: size, Addr: []string{"10.2.0.2/24", "fd00::2/64"}})
 			ours := wire{newTap(t, a, "exn0", 0), newTap(t, b, "exn0", 0)}
 			veth := wire{newTap(t, c, "veth0", mtu.MACHeader), newTap(t, d, "veth0", mtu.MACHeader)}
-			// Neighbours are known then, so nothing waits and order is kept.
+			// First make the neighbours known, so that nothing waits and the order is
+			// kept.
 			first := packet{data: udp(addr6(0), addr6(1), 8, 0)}
 			for len(ours.cross(t, []packet{first})) == 0 {
 			}
-			// Others of these, which waited, may come a little later.
+			// Other packets like it, which waited, may come a little later.
 			late := func(p packet) bool { return string(p.data) == string(first.data) }
 			for round := range rounds {
 				random := rand.New(rand.NewPCG(uint64(size), uint64(round)))
@@ -58,7 +58,8 @@ func TestLikeVeth(t *testing.T) {
 				if len(want) < len(batch)/2 {
 					t.Fatalf("round %d: %d packets over veth, of %d", round, len(want), len(batch))
 				}
-				// A node that does not get its CPU for long loses packets, and counts them.
+				// A node that does not get its CPU for long loses packets and
+				// counts them.
 				const attempts = 10
 				for attempt := 1; ; attempt++ {
 					before := lost()
@@ -75,9 +76,10 @@ func TestLikeVeth(t *testing.T) {
 	}
 }
 
-// compare says what is wrong with what came over exn0, if what came over veth is right.
+// compare describes what is wrong with what came over exn0, given what came over veth.
 func compare(got, want []packet) string {
-	// Who has no room loses its copy of a packet to a group; the rest is there, in order.
+	// A member without room loses its copy of a multicast packet. The rest must be there, in
+	// order.
 	left := slices.DeleteFunc(slices.Clone(want), func(p packet) bool { return !toGroup(p) })
 	for _, p := range got {
 		for toGroup(p) && len(left) > 0 && !equal(p, left[0]) {
@@ -105,7 +107,7 @@ func compare(got, want []packet) string {
 
 func equal(a, b packet) bool { return string(a.data) == string(b.data) && a.vnet == b.vnet }
 
-// toGroup says that a packet is for many: broadcast or multicast.
+// toGroup reports whether a packet is broadcast or multicast.
 func toGroup(p packet) bool {
 	if p.data[0]>>4 == 6 {
 		return p.data[24] == 0xff
@@ -113,8 +115,8 @@ func toGroup(p packet) bool {
 	return p.data[19] == 0xff || p.data[16]>>4 == 0xe
 }
 
-// fabricPair brings up exn0 in two namespaces. lost is how many packets both have
-// lost, for whatever reason.
+// fabricPair brings up exn0 in two namespaces. lost returns how many packets both have lost, for
+// whatever reason.
 func fabricPair(t *testing.T, a, b *netns.NetNS, size int) (lost func() uint64) {
 	t.Helper()
 	both := fabricInterfaces(t, a, b, size)
@@ -159,7 +161,7 @@ func fabricInterfaces(t *testing.T, a, b *netns.NetNS, size int) (both []*Interf
 	return both
 }
 
-// What a kernel sends to another by TCP comes in trains, and is what was sent.
+// What one kernel sends to another by TCP crosses in trains and arrives as it was sent.
 func TestTrainsBetweenKernels(t *testing.T) {
 	for _, size := range []int{1500, 9000, int(mtu.MaxTUN)} {
 		t.Run(fmt.Sprint("MTU ", size), func(t *testing.T) {
@@ -219,14 +221,14 @@ func TestTrainsBetweenKernels(t *testing.T) {
 	}
 }
 
-// A wire is two packet sockets, one at each end of what is between them.
+// A wire is two packet sockets, one at each end of the path under test.
 type wire [2]*tap
 
 type tap struct {
 	fd    int
 	index int
 	base  int // bytes of a MAC header
-	lasts int // how many last packets were sent
+	lasts int // how many end-of-batch packets were sent
 }
 
 func newTap(t *testing.T, ns *netns.NetNS, name string, base int) *tap {
@@ -261,13 +263,13 @@ func newTap(t *testing.T, ns *netns.NetNS, name string, base int) *tap {
 
 func htons(v uint16) uint16 { return v<<8 | v>>8 }
 
-// cross sends packets at one end and returns those that arrive at the other, up to a
-// last one that this adds, and sends again while nothing arrives.
+// cross sends packets at one end and returns those that arrive at the other. It appends an
+// end-of-batch packet, and sends that again while nothing arrives.
 func (w wire) cross(t *testing.T, batch []packet) (got []packet) {
 	t.Helper()
 	for _, p := range batch {
 		w[0].send(t, p)
-		time.Sleep(20 * time.Microsecond) // no queue is to overflow
+		time.Sleep(20 * time.Microsecond) // so that no queue overflows
 	}
 	w[0].lasts++
 	last := lastPacket(w[0].lasts)
@@ -295,7 +297,7 @@ func (w wire) cross(t *testing.T, batch []packet) (got []packet) {
 
 func lastPacket(number int) []byte { return udp(addr4(0), addr4(1), 8, 10_000+number) }
 
-// wasLast recognizes a last packet of an earlier batch that was sent twice.
+// wasLast recognizes an end-of-batch packet of an earlier batch that was sent twice.
 func (s *tap) wasLast(p []byte) bool {
 	for k := range s.lasts {
 		if string(p) == string(lastPacket(k)) {
@@ -324,8 +326,8 @@ func (s *tap) send(t *testing.T, p packet) {
 	}
 }
 
-// receive returns the next packet, empty if it was not sent by us at the other end,
-// or EAGAIN when there is none for some time.
+// receive returns the next packet. It is empty if the other end did not send it. The error is
+// EAGAIN if none comes for some time.
 func (s *tap) receive(t *testing.T) (p packet, err error) {
 	t.Helper()
 	b := make([]byte, 1<<17)
@@ -340,7 +342,7 @@ func (s *tap) receive(t *testing.T) (p packet, err error) {
 		return p, err
 	}
 	v, _ := exteth.ParseVNet(b, -s.base)
-	v.HdrLen = 0 // how much of it the kernel has in one piece
+	v.HdrLen = 0 // depends on how much of the packet the kernel has in one piece
 	data, ours := b[mtu.VNetHeader+s.base:n], false
 	switch {
 	case data[0]>>4 == 4:
@@ -354,11 +356,11 @@ func (s *tap) receive(t *testing.T) (p packet, err error) {
 	return p, nil
 }
 
-// randomPacket makes a packet from the first to the second node, or to all.
+// randomPacket makes a packet from the first node to the second, or to all.
 func randomPacket(r *rand.Rand, size int) packet {
 	proto := [...]byte{6, 17, 1, 58, 132, byte(r.Uint32())}[r.IntN(6)]
 	if proto == 2 {
-		proto = 3 // IGMP is looked at
+		proto = 3 // IGMP is snooped
 	}
 	var header []byte
 	if six := r.IntN(2) == 1; six {
@@ -403,7 +405,7 @@ func randomPacket(r *rand.Rand, size int) packet {
 	start := len(header)
 	plain := start == mtu.IPv4Header && header[6]|header[7] == 0 || start == mtu.IPv6Header
 	if group := header[16]>>4 == 14 || header[19] == 255; header[0]>>4 == 4 && group || header[0]>>4 == 6 && header[24] == 0xff {
-		plain = false // what goes to all is completed: receivers differ
+		plain = false // a packet to all is completed, since receivers differ
 	}
 	transport := []byte(nil)
 	if plain {

@@ -20,8 +20,7 @@ import (
 	"exnet/mtu"
 )
 
-// A fakeDevice is a kernel made of two lists: what its programs send, and what they
-// were given.
+// A fakeDevice is a kernel made of two lists: what its programs send, and what they received.
 type fakeDevice struct {
 	kind    device.Kind
 	mtu     int
@@ -34,13 +33,13 @@ type fakeDevice struct {
 	notify  func()
 	carrier bool
 	fail    error // of each Write
-	longest int   // that Write takes; 0: any
+	longest int   // the longest packet that Write takes; 0: any
 	gone    bool
 	sink    bool // forget what is written
 	changed func([]netip.Prefix)
 }
 
-// WatchAddresses implements device.AddressWatcher: a test calls changed.
+// WatchAddresses implements device.AddressWatcher. A test calls changed.
 func (d *fakeDevice) WatchAddresses(f func([]netip.Prefix)) (func(), error) {
 	d.changed = f
 	return func() {}, nil
@@ -56,7 +55,7 @@ func (d *fakeDevice) Kind() device.Kind     { return d.kind }
 func (d *fakeDevice) MTU() int              { return d.mtu }
 func (d *fakeDevice) Offloads() exteth.Caps { return d.caps }
 
-// SetOffloads implements device.Offloader, on the goroutine of a test.
+// SetOffloads implements device.Offloader. The test calls it on its own goroutine.
 func (d *fakeDevice) SetOffloads(o exteth.Caps) error { d.caps = o; return nil }
 
 func (d *fakeDevice) Adopted() bool { return d.adopted }
@@ -111,10 +110,10 @@ func (d *fakeDevice) Write(b []byte, v exteth.VNet) error {
 	return nil
 }
 
-// send lets a program send packets.
+// send makes a program send packets.
 func (d *fakeDevice) send(packets ...[]byte) { d.sendAs(exteth.VNet{}, packets...) }
 
-// sendAs lets it send packets that are to be finished as v says.
+// sendAs makes a program send packets with the virtio header v.
 func (d *fakeDevice) sendAs(v exteth.VNet, packets ...[]byte) {
 	var all []packet
 	for _, p := range packets {
@@ -123,7 +122,7 @@ func (d *fakeDevice) sendAs(v exteth.VNet, packets ...[]byte) {
 	d.sendPackets(all...)
 }
 
-// sendPackets lets it send packets at once, each finished as it says.
+// sendPackets makes a program send packets at once, each with its own virtio header.
 func (d *fakeDevice) sendPackets(packets ...packet) {
 	d.mu.Lock()
 	d.out = append(d.out, packets...)
@@ -131,8 +130,8 @@ func (d *fakeDevice) sendPackets(packets ...packet) {
 	d.notify()
 }
 
-// take returns what the programs were given, without what the interface itself asks
-// the kernel (membership queries).
+// take returns what the programs received, without the membership queries that the interface itself
+// sends.
 func (d *fakeDevice) take() (all []packet) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -149,7 +148,7 @@ func query(p []byte) bool {
 	return p[0]>>4 == 4 && p[9] == 2 && p[24] == 0x11 || p[0]>>4 == 6 && p[6] == 0 && len(p) > 48 && p[48] == 130
 }
 
-// A rig is some nodes on an emulated fabric, inside a synctest bubble.
+// A rig is a set of nodes on an emulated fabric, inside a synctest bubble.
 type rig struct {
 	t   *testing.T
 	net *emu.Network
@@ -178,8 +177,8 @@ func prefixes(n int) []netip.Prefix {
 func simulate(t *testing.T, n int, change func(k int, c *Config, d *fakeDevice), test func(r *rig)) {
 	t.Helper()
 	if raced {
-		// With the race detector Go 1.26 runs the timers of a bubble on several processors
-		// with one context of the detector, which crashes (go.dev/issue/78156).
+		// Under the race detector, Go 1.26 runs the timers of a bubble on several
+		// processors with one context of the detector, which crashes (go.dev/issue/78156).
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	}
 	synctest.Test(t, func(t *testing.T) {
@@ -211,7 +210,7 @@ func (r *rig) start(k int, change func(k int, c *Config, d *fakeDevice)) *rigNod
 		r.t.Fatal(err)
 	}
 	dev := &fakeDevice{mtu: int(mtu.MaxTUN), caps: exteth.CapAll}
-	// Without busy polling: who polls does not sleep, and virtual time stands still.
+	// No busy polling: a polling loop does not sleep, and virtual time would stand still.
 	cfg := Config{Node: node, Addresses: prefixes(k), BusyPoll: -1}
 	if change != nil {
 		change(k, &cfg, dev)
@@ -231,7 +230,7 @@ func (r *rig) start(k int, change func(k int, c *Config, d *fakeDevice)) *rigNod
 	return n
 }
 
-// stop ends a node in order.
+// stop stops a node in an orderly way.
 func (n *rigNode) stop(t *testing.T) {
 	t.Helper()
 	n.end()
@@ -251,7 +250,7 @@ func (n *rigNode) leave(t *testing.T) {
 	}
 }
 
-// settle lets everything under way arrive.
+// settle waits until everything under way has arrived.
 func (r *rig) settle() { time.Sleep(10 * time.Millisecond) }
 
 // counter returns a counter by name.
@@ -286,7 +285,7 @@ func udp(from, to netip.Addr, n, seed int) []byte {
 	return p
 }
 
-// want fails unless the programs of the node got exactly these packets.
+// want fails the test unless the node's programs received exactly these packets.
 func (n *rigNode) want(t *testing.T, packets ...[]byte) {
 	t.Helper()
 	got := n.dev.take()

@@ -12,20 +12,20 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip"
 )
 
-// errnoOf returns what the kernel would have said in place of netstack's error.
+// errnoOf returns the errno that the kernel would give for netstack's error.
 func errnoOf(err tcpip.Error) syscall.Errno {
 	if _, ok := err.(*tcpip.ErrNoPortAvailable); ok {
-		return syscall.EADDRNOTAVAIL // as connect(2) has it; the table is bind's
+		return syscall.EADDRNOTAVAIL // as connect(2) says; the table has bind's
 	}
 	return syscall.Errno(syserr.TranslateNetstackError(err).ToLinux())
 }
 
-// callError is the error of one step, as package net has it of a system call.
+// callError returns the error of one step in the form that package net gives a system call's.
 func callError(call string, err tcpip.Error) error {
 	return os.NewSyscallError(call, errnoOf(err))
 }
 
-// ctxError returns the error of a dial that its context ended.
+// ctxError returns the error of a dial that was ended by its context.
 func ctxError(ctx context.Context) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return os.ErrDeadlineExceeded
@@ -33,7 +33,7 @@ func ctxError(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// opError wraps an error of a socket, but never the end of a stream.
+// opError wraps an error of a socket. It leaves the end of a stream, io.EOF, as it is.
 func (s *socket) opError(op string, remote net.Addr, err error) error {
 	if err == nil || err == io.EOF {
 		return err

@@ -14,35 +14,34 @@ import (
 	"exnet/exteth"
 )
 
-// A follower moves the loop to the CPU that the device's packets come from, while they
-// come in bulk and there are too few CPUs for all who want one.
+// A follower pins the loop to the CPU that the device's packets come from, while they come in bulk
+// and there are fewer CPUs than threads that want one.
 //
-// Sender, its daemon, the other daemon and the receiver share two CPUs, say. The scheduler
-// puts them together by chance, and best are each daemon and its program: the packet that
-// one has just written is in the cache of the other, and the two cannot but take turns
-// anyway (measured, one TCP stream on two CPUs: 42 to 55 Gbit/s so, 30 to 47 in any other
-// way). The scheduler does not know that. Where a CPU has nothing to do, the daemon is better
-// off there.
+// Say the sender, its daemon, the other daemon and the receiver share two CPUs. The scheduler pairs
+// them by chance. The best pair is a daemon and its program: the packet that one has just written
+// is in the cache of the other, and the two have to take turns anyway. One TCP stream on two CPUs
+// was measured at 42 to 55 Gbit/s so, and at 30 to 47 in any other way. The scheduler does not know
+// that. Where a CPU is idle, the daemon is better off there.
 //
-// It looks once in lookTime; if it saw the same in sureLooks of them it pins the loop's
-// thread, for holdTime from the last time that it saw it.
+// The follower looks once in lookTime. After the same result in sureLooks looks it pins the loop's
+// thread, until holdTime after the last such look.
 //
-// Nobody holds back who sends by UDP: a TUN takes it all from the program, and what the loop
-// does not fetch in time is lost. So while most of it is super-packets of UDP, the loop goes
-// first on the CPU that both share now (measured: 30 Gbit/s arrive, 36 with the loop at
-// nice -5). What comes by TCP waits in its sender's socket, and only gets slower by that.
+// Nothing slows down a sender of UDP: a TUN takes all its packets, and those that the loop does not
+// read in time are lost. So while most bytes are super-packets of UDP, the loop raises its own
+// priority on the shared CPU (36 instead of 30 Gbit/s arrived with the loop at nice -5). TCP needs
+// no such help: its data wait in the sender's socket, and would only move slower.
 type follower struct {
 	origins origins    // of the device's packets
 	running func() int // how many threads of the machine want a CPU
-	cpus    int        // how many there are for us
+	cpus    int        // how many CPUs there are for us
 	thread  thread
 
-	counts []uint64 // as of the last look
-	bytes  int      // that the device was read for since then
-	udp    int      // those of super-packets of UDP
+	counts []uint64 // packets by CPU at the last look
+	bytes  int      // read from the device since then
+	udp    int      // the part of bytes that is super-packets of UDP
 	looked time.Duration
-	wanted int // the CPU that was seen then, or noCPU
-	sure   int // how often it was seen in a row
+	wanted int // the CPU found then, or noCPU
+	sure   int // how often in a row
 	pinned int // or noCPU
 	until  time.Duration
 	moves  uint64
@@ -54,9 +53,9 @@ type (
 		Count(cpu int) uint64
 	}
 	thread interface {
-		pin(cpu int) bool // keeps it there until release, if it may run there
+		pin(cpu int) bool // keeps the thread there until release, if it may run there
 		release()
-		prefer(bool) // before others of its CPU, if it may
+		prefer(bool) // goes before other threads of its CPU, if it may
 	}
 )
 
@@ -65,7 +64,7 @@ const (
 	sureLooks = 3
 	holdTime  = 5 * time.Millisecond
 
-	// Bulk is 8 Gbit/s, as for napi's rests: a byte in a nanosecond.
+	// Bulk is 8 Gbit/s, as for napi's rests: a byte in each nanosecond.
 	bulkRate = 1
 
 	noCPU = -1
@@ -76,7 +75,7 @@ func newFollower(o origins, running func() int, t thread) *follower {
 		counts: make([]uint64, o.CPUs()), wanted: noCPU, pinned: noCPU}
 }
 
-// read takes note of what the device was read for.
+// read counts what was read from the device.
 func (f *follower) read(n int, v exteth.VNet) {
 	if f == nil {
 		return
@@ -140,7 +139,7 @@ func (f *follower) look(now, passed time.Duration) {
 	f.thread.prefer(bursts)
 }
 
-// origin returns the CPU that at least seven of eight packets since the last look came from.
+// origin returns the CPU that sent at least seven of eight packets since the last look.
 func (f *follower) origin() int {
 	var all, most uint64
 	cpu := noCPU
@@ -160,11 +159,11 @@ func (f *follower) origin() int {
 	return cpu
 }
 
-// A FollowState tells how the loop follows the programs whose packets it takes.
+// A FollowState says how the loop follows the programs whose packets it takes.
 type FollowState struct {
-	CPU   int    `json:"cpu"`           // that it is kept on; -1: where the scheduler puts it
-	Moves uint64 `json:"moves"`         // how often it was moved
-	Off   string `json:"off,omitempty"` // why it follows nobody
+	CPU   int    `json:"cpu"`           // the CPU that the loop is pinned to; -1: none
+	Moves uint64 `json:"moves"`         // how often the loop was moved
+	Off   string `json:"off,omitempty"` // why the loop follows no program
 }
 
 func (i *Interface) followState() FollowState {
@@ -174,8 +173,8 @@ func (i *Interface) followState() FollowState {
 	return FollowState{CPU: i.follower.pinned, Moves: i.follower.moves}
 }
 
-// followPrograms has the loop, whose thread it is called on, follow the programs until end
-// is called. Where that cannot be, the state says why.
+// followPrograms makes the loop follow the programs until end is called. It runs on the loop's
+// thread. If following is impossible, followsNot says why.
 func (i *Interface) followPrograms() (end func()) {
 	origins, err := i.openOrigins()
 	if err != nil {
@@ -216,13 +215,13 @@ type load struct {
 	text [64]byte
 }
 
-// running returns how many threads of the machine run or want to; 0 if it cannot be told.
+// running returns how many threads of the machine run or want to; 0 if that is unknown.
 func (l *load) running() int {
 	n, _ := unix.Pread(int(l.file.Fd()), l.text[:], 0)
 	return parseRunning(l.text[:max(n, 0)])
 }
 
-// parseRunning takes it out of, for example, "0.20 0.18 0.12 3/80 11206".
+// parseRunning extracts the number from, for example, "0.20 0.18 0.12 3/80 11206".
 func parseRunning(text []byte) int {
 	before, _, _ := bytes.Cut(text, []byte("/"))
 	n, err := strconv.Atoi(string(before[bytes.LastIndexByte(before, ' ')+1:]))
@@ -232,12 +231,12 @@ func parseRunning(text []byte) int {
 	return n
 }
 
-// An affinity is where the calling thread may run, and before whom.
+// An affinity controls where the calling thread may run, and its priority.
 type affinity struct {
 	former, pinned unix.CPUSet
 
 	preferred    bool
-	nice, before int // while it is, and before
+	nice, before int // while preferred, and before
 }
 
 func (a *affinity) pin(cpu int) bool {
@@ -246,7 +245,7 @@ func (a *affinity) pin(cpu int) bool {
 		return false
 	}
 	if a.pinned.Count() == 0 || now != a.pinned {
-		a.former = now // or somebody else has chosen meanwhile
+		a.former = now // or it has been changed by others meanwhile
 	}
 	if !a.former.IsSet(cpu) {
 		return false
@@ -263,8 +262,8 @@ func (a *affinity) release() {
 	a.pinned.Zero()
 }
 
-// preference is how much nicer others are than a thread that goes before them. It gets three
-// quarters of the CPU if it wants as much.
+// preference is by how much the loop lowers its nice value to go first. It then gets three quarters
+// of the CPU if it wants as much.
 const preference = 5
 
 func (a *affinity) prefer(on bool) {
@@ -278,17 +277,17 @@ func (a *affinity) prefer(on bool) {
 	case on:
 		const first = -20
 		a.nice, a.before = max(now-preference, first), now
-		a.preferred = unix.Setpriority(unix.PRIO_PROCESS, 0, a.nice) == nil // takes CAP_SYS_NICE
+		a.preferred = unix.Setpriority(unix.PRIO_PROCESS, 0, a.nice) == nil // needs CAP_SYS_NICE
 		return
-	case now == a.nice: // else somebody else has chosen meanwhile
+	case now == a.nice: // otherwise somebody has changed it meanwhile
 		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, a.before)
 	}
 	a.preferred = false
 }
 
-// niceness is that of the calling thread.
+// niceness returns the nice value of the calling thread.
 func niceness() (int, error) {
-	const most = 20 // what the kernel returns counts down from it
+	const most = 20 // the kernel returns this minus the nice value
 	n, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
 	return most - n, err
 }

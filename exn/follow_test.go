@@ -14,15 +14,16 @@ import (
 	"exnet/test/netns"
 )
 
-// A crossing is a follower without kernel: packets come from CPUs, and a thread is pinned.
+// A crossing is a follower without a kernel: the test says which CPUs packets come from, and where
+// the thread may be pinned.
 type crossing struct {
 	*follower
 	sent    []uint64
 	runs    int // threads that want a CPU
-	forbids int // the CPU that the thread may not run on
-	at      int // where it is pinned
+	forbids int // the CPU that the thread must not run on
+	at      int // where the thread is pinned
 	first   bool
-	kind    exteth.VNet // of what the device is read for
+	kind    exteth.VNet // virtio header of what the device is read for
 	time.Duration
 }
 
@@ -46,7 +47,7 @@ func (c *crossing) pin(cpu int) bool {
 func (c *crossing) release()       { c.at = noCPU }
 func (c *crossing) prefer(on bool) { c.first = on }
 
-// pass has time pass, and the device be read for bytes; packets come from CPUs.
+// pass lets time pass while bytes are read from the device. packets come from the CPUs.
 func (c *crossing) pass(d time.Duration, bytes int, packets ...uint64) {
 	c.Duration += d
 	c.read(bytes, c.kind)
@@ -56,16 +57,16 @@ func (c *crossing) pass(d time.Duration, bytes int, packets ...uint64) {
 	c.advance(c.Duration)
 }
 
-const millisecondful = 1e6 // bytes that are bulk in a millisecond
+const millisecondful = 1e6 // bytes per millisecond that count as bulk
 
-// bulk has milliseconds of bulk pass.
+// bulk lets milliseconds of bulk traffic pass.
 func (c *crossing) bulk(milliseconds int, packets ...uint64) {
 	for range milliseconds {
 		c.pass(time.Millisecond, millisecondful, packets...)
 	}
 }
 
-// The loop follows whom bulk comes from, once that is sure, and for a time.
+// The loop follows the CPU that bulk comes from, once that is certain, and for a limited time.
 func TestFollow(t *testing.T) {
 	const ms = time.Millisecond
 	for _, s := range []struct {
@@ -159,7 +160,7 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// Who is followed at close quarters and sends super-packets of UDP comes second.
+// A sender of UDP super-packets on the same CPU runs after the loop.
 func TestFollowPrefers(t *testing.T) {
 	const ms = time.Millisecond
 	for _, s := range []struct {
@@ -204,10 +205,10 @@ func TestFollowPrefers(t *testing.T) {
 	}
 }
 
-// A thread that is preferred has what it had before, or what somebody else wants, when it is
-// not any more.
+// After a preference ends, the thread has its former nice value, or the one that somebody else set
+// meanwhile.
 func TestPreference(t *testing.T) {
-	runtime.LockOSThread() // for good: the thread ends with the test
+	runtime.LockOSThread() // not unlocked: the thread ends with the test
 	before, err := niceness()
 	if err != nil {
 		t.Fatal(err)
@@ -223,7 +224,7 @@ func TestPreference(t *testing.T) {
 	is("never preferred", before)
 	if a.prefer(true); !a.preferred {
 		is("not permitted", before)
-		t.Skip("takes CAP_SYS_NICE")
+		t.Skip("needs CAP_SYS_NICE")
 	}
 	is("preferred", before-preference)
 	a.prefer(true)
@@ -257,10 +258,10 @@ func TestParseRunning(t *testing.T) {
 	}
 }
 
-// A thread is pinned where it may run, and then may run where it could before, or where
-// somebody else wants it meanwhile.
+// A thread is pinned only where it may run. Afterwards it may run where it could before, or where
+// somebody else allowed meanwhile.
 func TestAffinity(t *testing.T) {
-	runtime.LockOSThread() // for good: the thread ends with the test
+	runtime.LockOSThread() // not unlocked: the thread ends with the test
 	var mine unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &mine); err != nil {
 		t.Fatal(err)
@@ -272,7 +273,7 @@ func TestAffinity(t *testing.T) {
 		}
 	}
 	if len(cpus) < 2 {
-		t.Skip("there is one CPU")
+		t.Skip("needs two CPUs")
 	}
 	var a affinity
 	check := func(what string, want ...int) {
@@ -319,12 +320,12 @@ func TestAffinity(t *testing.T) {
 	check("kept where somebody else wants it", cpus[1])
 }
 
-// The follower learns what the device was read for, and the loop wakes when it is due.
+// The follower is told what was read from the device, and the loop wakes when the follower is due.
 func TestFollowerIsAsked(t *testing.T) {
 	i, d := handDriven(t)
 	c := newCrossing()
 	i[0].follower = c.follower
-	d[0].packet, d[0].left = make([]byte, 1000), 3 // which go nowhere
+	d[0].packet, d[0].left = make([]byte, 1000), 3 // which are dropped
 	if i[0].pollDevice(64); c.bytes != 3000 {
 		t.Errorf("%d bytes were read, want 3000", c.bytes)
 	}
@@ -338,7 +339,7 @@ func TestFollowerIsAsked(t *testing.T) {
 	}
 }
 
-// The state says whom the loop follows, or why nobody.
+// The state names the CPU that the loop follows, or says why it follows none.
 func TestFollowState(t *testing.T) {
 	simulate(t, 1, nil, func(r *rig) {
 		if got := r.n[0].Snapshot().NAPI.Follow; got.CPU != noCPU || !strings.Contains(got.Off, "does not know") {
@@ -369,13 +370,13 @@ func TestFollowState(t *testing.T) {
 			want = "it is switched off"
 		}
 		if strings.HasPrefix(got.Off, "bpf: ") {
-			t.Skipf("the kernel takes no program of ours here, as in a container: %s", got.Off)
+			t.Skipf("the kernel does not let us load a BPF program, as in a container: %s", got.Off)
 		}
 		if got.CPU != noCPU || got.Off != want {
 			t.Errorf("Stay %v: %+v, want %q", stay, got, want)
 		}
 		asking := make(chan struct{})
-		go func() { // also while it ends
+		go func() { // also while Run ends
 			defer close(asking)
 			for len(over) == 0 {
 				i.Snapshot()

@@ -6,8 +6,8 @@ import (
 	"exnet/exteth"
 )
 
-// FuzzTransmit: whatever the kernel gives, whole packets arrive as they are, and all
-// else ends in a counter.
+// FuzzTransmit: whatever the kernel sends, whole packets arrive unchanged, and everything else ends
+// in a counter.
 func FuzzTransmit(f *testing.F) {
 	add := func(p []byte, v exteth.VNet) {
 		f.Add(p, v.Flags, uint8(v.GSO), v.HdrLen, v.GSOSize, v.CsumStart, v.CsumOffset)

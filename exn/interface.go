@@ -25,21 +25,21 @@ type Interface struct {
 	cfg    Config
 	dev    device.Device
 	tap    bool
-	base   int // bytes of a frame in front of what the device calls a packet
+	base   int // bytes of a frame before what the device calls a packet
 	mac    arp.MAC
 	start  time.Time
 	stats  statistics
 	mail   mailbox
 	cache  *arp.Cache
-	stop   func() // ends watching nodes
+	stop   func() // stops watching nodes
 	ready  chan struct{}
-	lineUp atomic.Bool // the carrier
+	lineUp atomic.Bool // the carrier is up
 
 	engine  *napi.Engine
 	sources [4]*napi.Source // RMA, VELO, device, mailbox
 	sleeper sleeper
 
-	// What follows belongs to the loop.
+	// The fields below belong to the loop.
 	eth        *exteth.Engine
 	device     deviceLine
 	fabric     [2]*fabricLine // RMA, VELO
@@ -50,22 +50,23 @@ type Interface struct {
 	groups     uint64 // of the fabric that the node is a member of
 	addresses  []*address
 	opened     bool
-	held       []netip.Addr // as Config.Held was told
-	doubted    time.Duration
-	readAt     int     // where in a buffer a packet is read to
-	blocked    bool    // the device is not read, for EXT-Eth has no room
-	bursts     int     // bytes of super-packets of UDP that arrived
-	bursting   [2]bool // of RMA, VELO: the last poll with work had some
-	written    int     // the longest packet that a poll of the fabric gave to the device
-	longest    [2]int  // of RMA, VELO: the same of the last poll with work
+	held       []netip.Addr  // as last told to Config.Held
+	doubted    time.Duration // when neighbours in doubt were last probed
+	readAt     int           // where in a buffer packets are read to
+	blocked    bool          // the device is not read because EXT-Eth has no room
+	bursts     int           // bytes received in super-packets of UDP
+	bursting   [2]bool       // of RMA, VELO: the last poll with work had some
+	// the longest packet written to the device by the current poll of the fabric
+	written    int
+	longest    [2]int // of RMA, VELO: the same for the last poll with work
 	reading    reading
 	parts      device.PartsReader // nil: trains are not sent
-	cut        []byte             // for what a big packet stands for
-	follower   *follower          // nil: the loop follows nobody, as followsNot says
+	cut        []byte             // buffer for the packets that a big packet stands for
+	follower   *follower          // nil: the loop follows no program, for the reason in followsNot
 	followsNot string
 	letters    letters
-	scratch    []byte       // for frames of our own
-	frame      []byte       // for private copies of received ones
+	scratch    []byte       // for frames that we make
+	frame      []byte       // for private copies of received frames
 	addrs      []netip.Addr // for lists of neighbours
 
 	mu     sync.Mutex
@@ -82,8 +83,8 @@ const (
 	finished
 )
 
-// Open makes an interface of a device. The device is the caller's, who closes it
-// after the interface; nothing moves before Run.
+// Open makes an interface of a device. The caller keeps the device and closes it after the
+// interface. No packet moves before Run.
 func Open(cfg Config, dev device.Device) (_ *Interface, err error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, err
@@ -98,7 +99,7 @@ func Open(cfg Config, dev device.Device) (_ *Interface, err error) {
 	if !i.tap {
 		i.base = mtu.MACHeader
 	}
-	// The IP header begins a cache line, in both kinds.
+	// The IP header begins a cache line, on a TUN and on a TAP.
 	i.readAt = exteth.Headroom - mtu.MACHeader + i.base
 	var undo []func()
 	defer func() {
@@ -143,8 +144,8 @@ func Open(cfg Config, dev device.Device) (_ *Interface, err error) {
 		i.fabric[k] = &fabricLine{irq: irq}
 		lines = append(lines, i.fabric[k])
 	}
-	// Watch before the engine lists the nodes: one that comes in between is told
-	// twice, which is harmless, and never missed.
+	// Watch before the engine lists the nodes: one that joins in between is reported twice,
+	// which is harmless, and never missed.
 	i.stop = cfg.Node.Watch(func(ev fabric.Event) {
 		i.mail.post(func(l *letters) { l.events = append(l.events, ev) })
 	})
@@ -171,7 +172,7 @@ func Open(cfg Config, dev device.Device) (_ *Interface, err error) {
 	return i, nil
 }
 
-// clock is the time of everything in the interface.
+// clock returns the time that everything in the interface uses.
 func (i *Interface) clock() time.Duration { return time.Since(i.start) }
 
 func (i *Interface) addSources() (err error) {
@@ -194,10 +195,10 @@ func (i *Interface) addSources() (err error) {
 	return nil
 }
 
-// Run moves packets on the calling goroutine, which it locks to its thread, until
-// ctx is done: then it returns the cause. It returns earlier when the device is
-// gone (device.ErrGone), when the fabric is (ErrFabric), when another node uses an
-// address (a *ConflictError), or after Close (ErrClosed). It can be called once.
+// Run moves packets on the calling goroutine, which it locks to its thread, until ctx is done, and
+// then returns the cause. It returns earlier if the device is gone (device.ErrGone), the fabric is
+// gone (ErrFabric), another node uses an address (a *ConflictError), or Close was called
+// (ErrClosed). It can be called once.
 func (i *Interface) Run(ctx context.Context) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -249,9 +250,9 @@ func (i *Interface) Run(ctx context.Context) error {
 	return err
 }
 
-// SetOffloads switches what the device passes up and takes, and tells the other nodes,
-// which complete in software from then on what is not taken any more, or stop doing
-// so. What the kernel does not have stays off: Snapshot tells.
+// SetOffloads switches the offloads that the device gives and takes, and tells the other nodes.
+// They then complete in software what is no longer taken, or stop doing so. An offload that the
+// kernel lacks stays off; Snapshot shows which are on.
 func (i *Interface) SetOffloads(o exteth.Caps) error {
 	d, ok := i.dev.(device.Offloader)
 	if !ok {
@@ -264,7 +265,7 @@ func (i *Interface) SetOffloads(o exteth.Caps) error {
 	return nil
 }
 
-// offloadsChanged brings the loop to those that the device has.
+// offloadsChanged makes the loop use the offloads that the device has now.
 func (i *Interface) offloadsChanged() {
 	offloads := i.dev.Offloads()
 	i.eth.SetCaps(offloads)
@@ -274,8 +275,8 @@ func (i *Interface) offloadsChanged() {
 	}
 }
 
-// bufferSize returns that of the frames' memory: on a TUN there is room for big packets, of
-// which small frames touch the beginning.
+// bufferSize returns the size of the frame buffers. On a TUN they have room for big packets; small
+// frames touch only the beginning.
 func (i *Interface) bufferSize() int {
 	if i.tap {
 		return 0 // exteth's default
@@ -286,7 +287,7 @@ func (i *Interface) bufferSize() int {
 // fail ends Run with an error.
 func (i *Interface) fail(err error) { i.cancel(err) }
 
-// open lets packets through, when the addresses are ours.
+// open lets packets through. It is called when the addresses are ours.
 func (i *Interface) open(now time.Duration) {
 	i.opened = true
 	i.setCarrier(true)
@@ -301,15 +302,15 @@ func (i *Interface) setCarrier(up bool) {
 	i.lineUp.Store(up)
 }
 
-// Ready is closed when every address was found to be free and packets move.
+// Ready is closed when every address was found free and packets move.
 func (i *Interface) Ready() <-chan struct{} { return i.ready }
 
-// Close ends Run and lets go of the fabric's ports. It is idempotent.
+// Close ends Run and closes the fabric's ports. It is idempotent.
 func (i *Interface) Close() error {
 	i.mu.Lock()
 	switch i.state {
 	case running:
-		i.cancel(ErrClosed) // Run says when it is finished: until then the state is the loop's
+		i.cancel(ErrClosed) // Run sets finished itself: until then the loop owns its state
 	case idle:
 		i.state = finished
 		close(i.over)

@@ -14,8 +14,8 @@ import (
 	"exnet/napi"
 )
 
-// DRV-1: packets cross unchanged, small and large, in both families, and the first
-// of them finds its neighbour.
+// DRV-1: packets cross unchanged, small and large, in both families. The first ones resolve their
+// neighbour.
 func TestCross(t *testing.T) {
 	simulate(t, 3, nil, func(r *rig) {
 		for _, n := range []int{0, 1, 60, 480, 481, 1472, 9000, 65507} {
@@ -33,7 +33,7 @@ func TestCross(t *testing.T) {
 	})
 }
 
-// DRV-2, NAP-2, ITR-1: every way of polling moves the same packets, and sleeps after.
+// DRV-2, NAP-2, ITR-1: every poll mode moves the same packets, and the loop sleeps afterwards.
 func TestModes(t *testing.T) {
 	for name, change := range map[string]func(*Config){
 		"interrupt": func(c *Config) { c.Mode = napi.InterruptDriven },
@@ -73,7 +73,7 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// The interface is usable within half a second, and loses its carrier with the fabric.
+// The interface is usable within half a second. It loses its carrier when the fabric goes.
 func TestLifecycle(t *testing.T) {
 	simulate(t, 2, nil, func(r *rig) {
 		n := r.n[0]
@@ -109,12 +109,12 @@ func TestLifecycle(t *testing.T) {
 		if err := m.Run(context.Background()); !errors.Is(err, ErrClosed) {
 			t.Errorf("Run after Close: %v", err)
 		}
-		m.Snapshot() // of what is over: it must not hang
+		m.Snapshot() // after the end: it must not hang
 	})
 }
 
-// The loop runs with the shortest time slice that the kernel gives (napi.ShortSlice), and
-// wakes when its timers are due (napi.SharpTimers).
+// The loop runs with the shortest time slice that the kernel gives (napi.ShortSlice), and wakes
+// when its timers are due (napi.SharpTimers).
 func TestSlice(t *testing.T) {
 	simulate(t, 1, nil, func(r *rig) {
 		var ours, loops *unix.SchedAttr
@@ -138,8 +138,8 @@ func TestSlice(t *testing.T) {
 	})
 }
 
-// A link that is cut takes no carrier: the node is attached still, and packets go again
-// when the link is mended.
+// A cut link leaves the carrier up: the node is still attached, and packets move again when the
+// link is restored.
 func TestCarrierWithoutLinks(t *testing.T) {
 	simulate(t, 2, nil, func(r *rig) {
 		p := udp(addr4(0), addr4(1), 100, 1)
@@ -150,7 +150,7 @@ func TestCarrierWithoutLinks(t *testing.T) {
 			}
 			r.net.Link(fabric.NodeAny, fabric.NodeAny).Set(setting)
 			r.n[0].dev.send(p)
-			time.Sleep(10 * time.Second) // all time-outs
+			time.Sleep(10 * time.Second) // let all time-outs pass
 			for _, n := range r.n {
 				if !n.dev.carrier || !n.Snapshot().Carrier {
 					t.Errorf("cut %v: no carrier", cut)
@@ -160,7 +160,7 @@ func TestCarrierWithoutLinks(t *testing.T) {
 				t.Errorf("%d packets over links that are cut", got)
 			}
 		}
-		r.n[0].dev.take() // what was not delivered is told to its sender
+		r.n[0].dev.take() // for undelivered packets, their sender got errors
 		r.n[0].dev.send(p)
 		r.settle()
 		r.n[1].want(t, p)

@@ -8,13 +8,12 @@ import (
 	"exnet/fabric"
 )
 
-// A mailbox is how other goroutines reach the loop: netstack's timers, the node's
-// events, whoever asks for a snapshot. It is one of the loop's sources, so that it
-// is polled and armed as the others are.
+// A mailbox lets other goroutines reach the loop: netstack's timers, the node's events, and callers
+// of Snapshot. It is one of the loop's sources, so the loop polls and arms it like the others.
 //
-// A poster publishes its letter, then looks whether the loop is armed; the loop
-// arms itself, then looks for letters. Both are sequentially consistent, so one of
-// them sees the other.
+// A poster first publishes its letter and then checks whether the loop is armed. The loop first
+// arms itself and then checks for letters. Both steps are sequentially consistent, so at least one
+// side sees the other.
 type mailbox struct {
 	ring   func() // raises the source and wakes the loop
 	filled atomic.Bool
@@ -25,7 +24,7 @@ type mailbox struct {
 	closed bool
 }
 
-// letters are what came, by kind. Between kinds there is no order.
+// letters are messages to the loop, by kind. There is no order between kinds.
 type letters struct {
 	frames  [][]byte       // from netstack, to be sent
 	events  []fabric.Event // nodes that joined and left
@@ -33,22 +32,21 @@ type letters struct {
 	failed  []netip.Addr   // neighbours that cannot be resolved
 	results []claimResult  // of IPv6 addresses
 	asks    []func()
-	present []netip.Prefix // the addresses of the device, if they have changed
+	present []netip.Prefix // the addresses of the device, if they changed
 }
 
 func (l *letters) len() int {
 	return len(l.frames) + len(l.events) + len(l.changed) + len(l.failed) + len(l.results) + len(l.asks) + len(l.present)
 }
 
-// reset keeps the memory, not what was in it.
+// reset empties the lists but keeps their memory.
 func (l *letters) reset() {
 	clear(l.frames)
 	clear(l.asks)
 	*l = letters{l.frames[:0], l.events[:0], l.changed[:0], l.failed[:0], l.results[:0], l.asks[:0], nil}
 }
 
-// post lets f put letters in. It returns false, having done nothing, when nobody
-// will read them any more.
+// post lets f add letters. If nobody will read them any more it does nothing and returns false.
 func (m *mailbox) post(f func(*letters)) bool {
 	m.mu.Lock()
 	if m.closed {
@@ -64,7 +62,7 @@ func (m *mailbox) post(f func(*letters)) bool {
 	return true
 }
 
-// take swaps the letters that came for an empty set.
+// take exchanges the waiting letters for an empty set.
 func (m *mailbox) take(empty *letters) bool {
 	if !m.filled.Load() {
 		return false
@@ -76,7 +74,7 @@ func (m *mailbox) take(empty *letters) bool {
 	return true
 }
 
-// close takes the last letters.
+// close closes the mailbox and returns the last letters.
 func (m *mailbox) close() (last letters) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

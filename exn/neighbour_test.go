@@ -11,8 +11,8 @@ import (
 	"exnet/mtu"
 )
 
-// ARP-1, NDP-1: who wants an address that another node has is told who has it, and
-// does not disturb that one.
+// ARP-1, NDP-1: a node that wants the address of another learns which node has it, and does not
+// disturb that node.
 func TestConflict(t *testing.T) {
 	for name, prefix := range map[string]netip.Prefix{
 		"IPv4": netip.PrefixFrom(addr4(0), 24),
@@ -47,7 +47,7 @@ func (n *rigNode) own(p netip.Prefix) netip.Addr {
 	return n.addresses[1].prefix.Addr()
 }
 
-// An address in use is defended, and no node can take it away, however it tries.
+// An address in use is defended, and no node can take it away, whatever it tries.
 func TestDefence(t *testing.T) {
 	simulate(t, 2, nil, func(r *rig) {
 		raw := newRaw(t, r.net, 9, nil)
@@ -69,7 +69,7 @@ func TestDefence(t *testing.T) {
 		if defended < 3 || defended > 10 {
 			t.Errorf("defended %d times in 25 s", defended)
 		}
-		// One that speaks for another is not believed at all.
+		// A claim in the name of another node is not believed.
 		claim.SenderMAC = macOf(7)
 		raw.send(claim.AppendFrame(nil, arp.Broadcast))
 		r.settle()
@@ -84,7 +84,7 @@ func TestDefence(t *testing.T) {
 	})
 }
 
-// Packets for nobody wait for 3 s at most, whole, and their sender is told.
+// Packets to an address without a node wait for at most 3 s, whole, and their sender gets an error.
 func TestUnreachable(t *testing.T) {
 	simulate(t, 2, nil, func(r *rig) {
 		n := r.n[0]
@@ -136,8 +136,7 @@ func TestUnreachable(t *testing.T) {
 	})
 }
 
-// 24 hours of traffic of every kind: neighbours expire, are probed, and no packet is
-// lost by it.
+// 24 hours of traffic of every kind: neighbours expire and are probed, and that loses no packet.
 func TestDay(t *testing.T) {
 	hours := 24
 	if testing.Short() {
@@ -146,7 +145,8 @@ func TestDay(t *testing.T) {
 	simulate(t, 3, nil, func(r *rig) {
 		end := time.Now().Add(time.Duration(hours) * time.Hour)
 		for k := 0; time.Now().Before(end); k++ {
-			// Node 0 talks to node 1 without an answer, and with node 2 in turns.
+			// Node 0 sends to node 1 without an answer, and exchanges packets with node
+			// 2.
 			one, there, back := udp(addr4(0), addr4(1), 100, k), udp(addr6(0), addr6(2), 1000, k), udp(addr6(2), addr6(0), 1000, k)
 			r.n[0].dev.send(one, there)
 			r.n[2].dev.send(back)
@@ -164,8 +164,8 @@ func TestDay(t *testing.T) {
 	})
 }
 
-// A node that crashed and came back is reached again within a second, by those who
-// never stopped sending.
+// A node that crashed and came back is reached again within a second by nodes that never stopped
+// sending.
 func TestRestart(t *testing.T) {
 	simulate(t, 3, nil, func(r *rig) {
 		old := r.n[1]
@@ -214,7 +214,7 @@ func TestMutual(t *testing.T) {
 	})
 }
 
-// An address that moved to another node is followed at once.
+// An address that moved to another node is found there at once.
 func TestMove(t *testing.T) {
 	simulate(t, 2, nil, func(r *rig) {
 		a := netip.MustParseAddr("10.2.0.77")
@@ -238,7 +238,7 @@ func TestMove(t *testing.T) {
 	})
 }
 
-// 10,000 neighbours come and go, and nothing grows.
+// 10,000 neighbours come and go, and no memory grows.
 func TestManyNeighbours(t *testing.T) {
 	changes := 10_000
 	if testing.Short() {
@@ -288,7 +288,7 @@ func TestManyNeighbours(t *testing.T) {
 	})
 }
 
-// A route leads to its gateway, unless the link is the longer match.
+// A route leads to its gateway, unless the link has the longer prefix.
 func TestRoutes(t *testing.T) {
 	simulate(t, 2, func(k int, c *Config, _ *fakeDevice) {
 		c.Routes = []Route{
@@ -309,7 +309,7 @@ func TestRoutes(t *testing.T) {
 	})
 }
 
-// MTU-1: what is too big for the receiver comes back as an ICMP error with its MTU.
+// MTU-1: a packet too big for the receiver is answered with an ICMP error with the receiver's MTU.
 func TestTooBig(t *testing.T) {
 	simulate(t, 2, func(k int, _ *Config, d *fakeDevice) {
 		if k == 1 {

@@ -25,29 +25,28 @@ import (
 	"exnet/mtu"
 )
 
-// NodeConfig is one attachment of netstack to a fabric: of a [Node], which has one,
-// or of a [Router]. Zero values are the defaults.
+// NodeConfig configures one attachment of netstack to a fabric. A [Node] has one attachment, a
+// [Router] several. Zero values mean the defaults.
 type NodeConfig struct {
-	// Addresses are the node's, each with the length of its subnet. Each is
-	// claimed: it is refused when another node has it. The link-local IPv6
-	// address of the node is always there.
+	// Addresses are the node's, each with the length of its subnet. The node claims each, and
+	// gets an error if another node has it. The node's link-local IPv6 address is always added.
 	Addresses []netip.Prefix
-	// Routes say what is behind routers of the subnets of Addresses.
+	// Routes lead to networks behind routers in the subnets of Addresses.
 	Routes []Route
 	// MTU is the largest IP packet; 65,536 by default.
 	MTU mtu.Link
-	// Prefix is that of MAC addresses; all nodes of a fabric have the same.
+	// Prefix is the prefix of MAC addresses. It is the same on all nodes of a fabric.
 	Prefix arp.Prefix
 	// Eager is the longest frame, in bytes, that crosses by VELO.
 	Eager int
-	// Claim times the claims of addresses; by default as suits a fabric.
+	// Claim sets the timing of address claims. The default suits a fabric.
 	Claim arp.Timing
-	// Log takes what nobody waits for, such as a conflict later on. By
-	// default it is dropped.
+	// Log takes what no call returns, such as a later address conflict. By default it is
+	// dropped.
 	Log *slog.Logger
 }
 
-// check looks for what cannot work, so that nothing has to be undone.
+// check finds what cannot work before anything is started.
 func (c *NodeConfig) check() error {
 	seen := make(map[netip.Addr]bool)
 	for _, p := range c.Addresses {
@@ -88,20 +87,21 @@ type netstack struct {
 	*stack.Stack
 	ports    []*attachment
 	forwards bool
-	done     chan struct{} // closed first when it ends
+	done     chan struct{} // closed as the first step of ending
 }
 
 const (
-	// To a kernel behind exn0, 256 KiB move less than half of what 1 MiB does: the window
-	// has to hold what is under way in the queues of both sides. Beyond 4 MiB nothing is
-	// gained.
+	// tcpBuffer: to a kernel behind exn0, 256 KiB move less than half of what 1 MiB moves,
+	// because the window has to hold what is under way in the queues of both sides. More than 4
+	// MiB gains nothing.
 	tcpBuffer    = 1 << 20
 	tcpBufferMax = 4 << 20
 	tcpBufferMin = 4 << 10
 )
 
-// newNetstack makes a stack without NICs. One that forwards has no TCP: its NICs leave
-// checksums alone, which are complete in what it forwards, and TCP would rely on them.
+// newNetstack makes a stack without NICs. A stack that forwards has no TCP. Its NICs do not touch
+// checksums, because those of forwarded packets are complete, but TCP relies on NICs to compute
+// them.
 func newNetstack(forwards bool) (*netstack, error) {
 	transports := []stack.TransportProtocolFactory{netudp.NewProtocol, icmp.NewProtocol4, icmp.NewProtocol6}
 	if !forwards {
@@ -113,7 +113,8 @@ func newNetstack(forwards bool) (*netstack, error) {
 			ipv4.NewProtocolWithOptions(ipv4.Options{IGMP: ipv4.IGMPOptions{Enabled: true}}),
 			ipv6.NewProtocolWithOptions(ipv6.Options{
 				MLD: ipv6.MLDOptions{Enabled: true},
-				// One probe, as RFC 4862 has it, but a fabric answers in microseconds.
+				// One probe, as RFC 4862 says, but a shorter wait: a fabric answers
+				// in microseconds.
 				DADConfigs: stack.DADConfigurations{DupAddrDetectTransmits: 1, RetransmitTimer: 300 * time.Millisecond},
 			}),
 		},
@@ -140,8 +141,8 @@ func newNetstack(forwards bool) (*netstack, error) {
 	return n, nil
 }
 
-// attach makes a NIC on a fabric and starts to claim its addresses. The fabric
-// node belongs to the netstack from then on, also after an error.
+// attach makes a NIC on a fabric and starts to claim its addresses. From then on the netstack owns
+// the fabric node, even after an error.
 func (s *netstack) attach(node fabric.Node, cfg NodeConfig) error {
 	a, err := newAttachment(node, cfg, s.Stack, s.forwards, tcpip.NICID(len(s.ports)+1))
 	if err != nil {
@@ -170,7 +171,7 @@ func (s *netstack) settle(ctx context.Context) error {
 	return nil
 }
 
-// route sets the route table: what is on link, and what is behind routers.
+// route sets the route table: subnets on the link, and routes through routers.
 func (s *netstack) route() {
 	var table []tcpip.Route
 	for _, a := range s.ports {
@@ -190,7 +191,7 @@ func (s *netstack) route() {
 	s.SetRouteTable(table)
 }
 
-// end stops everything. It returns when no goroutine is left.
+// end stops everything. It returns when all goroutines have ended.
 func (s *netstack) end() error {
 	close(s.done)
 	for _, a := range s.ports {

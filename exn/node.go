@@ -14,26 +14,27 @@ import (
 	"exnet/fabric"
 )
 
-// A Node is a program on a fabric with a network stack of its own: it needs no TUN
-// and no root, and talks to other nodes and to kernels behind exn0.
+// A Node is a program on a fabric with a network stack of its own. It needs no TUN and no root
+// privileges. It talks to other nodes and to kernels behind exn0.
 //
 //	at, err := shm.Attach(shm.Config{})
-//	node, err := exn.Join(ctx, at, exn.NodeConfig{Addresses: []netip.Prefix{netip.MustParsePrefix("10.2.0.9/24")}})
+//	addresses := []netip.Prefix{netip.MustParsePrefix("10.2.0.9/24")}
+//	node, err := exn.Join(ctx, at, exn.NodeConfig{Addresses: addresses})
 //	defer node.Close()
 //	conn, err := node.Dial("tcp", "10.2.0.8:80")
 //
-// Its sockets behave as those of package net, down to their errors: *net.OpError
-// with a syscall.Errno, net.ErrClosed, os.ErrDeadlineExceeded. It answers pings.
-// All methods are safe for concurrent use.
+// Its sockets behave like those of package net, down to their errors: *net.OpError with a
+// syscall.Errno, net.ErrClosed, os.ErrDeadlineExceeded. The node answers pings. All methods are
+// safe for concurrent use.
 type Node struct {
 	net  *netstack
 	once sync.Once
 	err  error
 }
 
-// Join joins a fabric. It returns when the addresses are claimed, which takes
-// half a second; an address that another node has is an error that is EADDRINUSE.
-// The attachment belongs to the node from then on, which closes it, also after an error.
+// Join joins a fabric. It returns when the addresses are claimed, after about half a second. If
+// another node has an address, the error is a ConflictError. From then on the node owns the
+// attachment and closes it, even after an error.
 func Join(ctx context.Context, at fabric.Node, cfg NodeConfig) (*Node, error) {
 	if err := cfg.check(); err != nil {
 		return nil, errors.Join(err, at.Close())
@@ -52,12 +53,12 @@ func Join(ctx context.Context, at fabric.Node, cfg NodeConfig) (*Node, error) {
 	return &Node{net: s}, nil
 }
 
-// lingering bounds how long Close waits for closed connections to deliver what was
-// written to them. A kernel has the time after the program ended; a Node has not.
+// lingering bounds how long Close waits for closed connections to deliver their data. A kernel goes
+// on delivering after the program has ended; a Node cannot.
 const lingering = time.Second
 
-// Close leaves the fabric. Data of connections that were closed before is delivered
-// first, if that takes no longer than a second; those still open are reset.
+// Close leaves the fabric. First it lets connections that were closed before deliver their data,
+// for at most a second. It resets those still open.
 func (n *Node) Close() error {
 	n.once.Do(func() {
 		for end := time.Now().Add(lingering); n.delivering() && time.Now().Before(end); {
@@ -68,8 +69,8 @@ func (n *Node) Close() error {
 	return n.err
 }
 
-// delivering says whether a connection that the program has closed has a peer that
-// does not know everything yet.
+// delivering reports whether a connection that the program has closed still has data, or its end,
+// to deliver.
 func (n *Node) delivering() bool {
 	for _, ep := range n.net.RegisteredEndpoints() {
 		if c, ok := ep.(*tcp.Endpoint); ok {
@@ -91,8 +92,8 @@ func (n *Node) ended() bool {
 	}
 }
 
-// JoinGroup receives what is sent to a multicast group, on sockets bound to the
-// group or to no address.
+// JoinGroup makes sockets that are bound to a multicast group, or to no address, receive datagrams
+// for the group.
 func (n *Node) JoinGroup(group netip.Addr) error {
 	if err := n.net.JoinGroup(protocolOf(group), n.net.ports[0].nic, addressOf(group)); err != nil {
 		return fmt.Errorf("exn: join group %v: %w", group, errnoOf(err))
@@ -100,7 +101,7 @@ func (n *Node) JoinGroup(group netip.Addr) error {
 	return nil
 }
 
-// LeaveGroup ends JoinGroup.
+// LeaveGroup undoes JoinGroup.
 func (n *Node) LeaveGroup(group netip.Addr) error {
 	if err := n.net.LeaveGroup(protocolOf(group), n.net.ports[0].nic, addressOf(group)); err != nil {
 		return fmt.Errorf("exn: leave group %v: %w", group, errnoOf(err))

@@ -29,7 +29,7 @@ func stream(b *testing.B, in, out net.Conn) {
 	}
 }
 
-// nowhere reads into a buffer of its own, as a program does.
+// nowhere reads into a buffer of its own, as a program does, and drops the bytes.
 type nowhere struct{ buf []byte }
 
 func (n nowhere) Write(b []byte) (int, error) { return len(b), nil }
@@ -46,7 +46,7 @@ func (n nowhere) ReadFrom(r io.Reader) (sum int64, err error) {
 	return sum, err
 }
 
-// One TCP stream between two nodes in shared memory, and one byte to and fro.
+// One TCP stream between two nodes in shared memory; and one byte back and forth.
 func BenchmarkNodeStream(b *testing.B) {
 	for _, m := range []int{65536, 1500} {
 		b.Run(fmt.Sprint("MTU", m), func(b *testing.B) {

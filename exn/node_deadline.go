@@ -5,19 +5,20 @@ import (
 	"time"
 )
 
-// A deadline is a moment that can be waited for and moved. Its zero value never comes.
+// A deadline is a moment that can be waited for and changed. With its zero value the moment never
+// comes.
 type deadline struct {
 	mu    sync.Mutex
 	timer *time.Timer
-	past  chan struct{} // closed at the moment; nil while there is none
+	past  chan struct{} // closed when the moment comes; nil: it never comes
 }
 
-// set moves the moment; zero is never.
+// set changes the moment; the zero time means never.
 func (d *deadline) set(t time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.timer != nil {
-		// A timer that fired closed its own channel, which is not used again.
+		// a timer that fired has closed its own channel, which is not used again
 		d.timer.Stop()
 		d.timer = nil
 	}
@@ -34,8 +35,8 @@ func (d *deadline) set(t time.Time) {
 	}
 }
 
-// wait returns a channel that is closed at the moment. It is that of the present
-// setting: who waits looks again after each wake-up, and set must cause one.
+// wait returns a channel that is closed when the moment comes. The channel is for the present
+// setting: the waiter must call wait again after each wake-up, and set must cause one.
 func (d *deadline) wait() <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -18,12 +18,12 @@ func (n *Node) Dial(network, address string) (net.Conn, error) {
 	return n.DialContext(context.Background(), network, address)
 }
 
-// DialContext connects to an address on the fabric, as net.Dialer.DialContext does
-// in the kernel. Networks are tcp, tcp4, tcp6, udp, udp4 and udp6. The address is
-// "host:port"; without a host it is the node itself. Names are looked up where the
-// machine does, such as in /etc/hosts, and not on the fabric.
+// DialContext connects to an address on the fabric, as net.Dialer.DialContext does in the kernel.
+// Networks are tcp, tcp4, tcp6, udp, udp4 and udp6. The address is "host:port"; without a host it
+// means the node itself. Names are resolved as on the machine, for example from /etc/hosts, not on
+// the fabric.
 //
-// It fits [net/http.Transport.DialContext] and its like.
+// It can be used as [net/http.Transport.DialContext].
 func (n *Node) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	transport, to, err := n.resolve(ctx, network, address)
 	if err != nil {
@@ -70,8 +70,8 @@ func (n *Node) Listen(network, address string) (net.Listener, error) {
 	return nil, &net.OpError{Op: "listen", Net: network, Addr: net.TCPAddrFromAddrPort(at), Err: err}
 }
 
-// ListenPacket receives and sends datagrams, as net.ListenPacket does in the kernel.
-// Networks are udp, udp4 and udp6. What is returned is a [*UDPConn].
+// ListenPacket receives and sends datagrams, as net.ListenPacket does in the kernel. Networks are
+// udp, udp4 and udp6. It returns a [*UDPConn].
 func (n *Node) ListenPacket(network, address string) (net.PacketConn, error) {
 	at, err := n.resolveLocal(network, address, "udp")
 	if err == nil {
@@ -83,8 +83,8 @@ func (n *Node) ListenPacket(network, address string) (net.PacketConn, error) {
 	return nil, &net.OpError{Op: "listen", Net: network, Addr: net.UDPAddrFromAddrPort(at), Err: err}
 }
 
-// resolve returns what an address stands for, in the order to try, and the
-// transport, "tcp" or "udp".
+// resolve returns the addresses that an address string stands for, in the order to try them, and
+// the transport, "tcp" or "udp".
 func (n *Node) resolve(ctx context.Context, network, address string) (transport string, to []netip.AddrPort, err error) {
 	transport = strings.TrimRight(network, "46")
 	if transport != "tcp" && transport != "udp" || len(network) > len("tcp4") {
@@ -132,7 +132,7 @@ func (n *Node) resolveLocal(network, address, want string) (netip.AddrPort, erro
 	return to[0], nil
 }
 
-// bound makes an endpoint with a local address.
+// bound makes an endpoint bound to a local address.
 func (n *Node) bound(transport tcpip.TransportProtocolNumber, network string, at netip.AddrPort, queue *waiter.Queue) (tcpip.Endpoint, error) {
 	protocol := ipv4.ProtocolNumber
 	if at.Addr().Is6() {
@@ -155,7 +155,7 @@ func (n *Node) bound(transport tcpip.TransportProtocolNumber, network string, at
 	return ep, nil
 }
 
-// self returns an address of the node, of the family of a.
+// self returns an address of the node in the family of a.
 func (n *Node) self(a netip.Addr) netip.Addr {
 	protocol := ipv4.ProtocolNumber
 	if a.Is6() {
@@ -168,8 +168,8 @@ func (n *Node) self(a netip.Addr) netip.Addr {
 	return netipOf(own.Address)
 }
 
-// fullAddress returns an address as netstack has it. Only a link-local address
-// names the NIC: a node has one.
+// fullAddress returns an address in netstack's form. Only link-local and multicast addresses need
+// the NIC, of which a node has one.
 func fullAddress(a netip.AddrPort) tcpip.FullAddress {
 	full := tcpip.FullAddress{Port: a.Port()}
 	if !a.Addr().IsUnspecified() {

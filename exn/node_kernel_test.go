@@ -19,7 +19,7 @@ import (
 	"exnet/test/netns"
 )
 
-// kernel makes a namespace whose kernel is node i of a fabric by an exn0.
+// kernel makes a namespace whose kernel is node i of a fabric, through an exn0.
 func kernel(t testing.TB, at fabric.Node, most int, addresses []string, routes ...Route) *netns.NetNS {
 	t.Helper()
 	ns := netns.New(t)
@@ -87,7 +87,7 @@ func transfer(client, server net.Conn, n int) error {
 	return errors.Join(errs...)
 }
 
-// A node talks to a kernel behind exn0, whoever calls, with equal and unequal MTUs.
+// A node and a kernel behind exn0 exchange data, whichever connects, with equal and unequal MTUs.
 func TestNodeAndKernel(t *testing.T) {
 	t.Parallel()
 	for _, m := range []struct {
@@ -152,7 +152,7 @@ func TestNodeAndKernel(t *testing.T) {
 				buf := make([]byte, 65536)
 				for _, n := range []int{1, 1400, 65000} {
 					if n > 1400 && (m.node|mtu.Link(m.kernel)) != 0 {
-						continue // in fragments, of which the first learns of the MTU and is lost
+						continue // in fragments, of which the first is lost and reports the MTU
 					}
 					_, _ = client.Write(buf[:n])
 					got, from, err := packets.ReadFrom(buf)

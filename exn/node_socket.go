@@ -10,19 +10,19 @@ import (
 	"gvisor.dev/gvisor/pkg/waiter"
 )
 
-// A socket is what all sockets of a [Node] share: an endpoint of netstack, and how
-// to wait for it.
+// A socket is the common part of all sockets of a [Node]: an endpoint of netstack, and the means to
+// wait for it.
 //
-// An endpoint never blocks; it says ErrWouldBlock and notifies later. Each direction
-// has a channel that holds one notification, and a lock that lets one caller at a
-// time wait for it: it is the one that gets it, and the next caller looks first.
+// An endpoint never blocks: it returns ErrWouldBlock and notifies later. Each direction has a
+// channel that holds one notification. Its lock lets one caller at a time wait, and that caller
+// gets the notification. The next caller tries first, so it misses nothing.
 type socket struct {
 	ep      tcpip.Endpoint
 	network string // as given to Dial or Listen
 	local   net.Addr
 
 	read, write half
-	closed      chan struct{} // by Close
+	closed      chan struct{} // closed by Close
 	node        chan struct{} // closed when the node ends
 	once        sync.Once
 }
@@ -33,7 +33,7 @@ type half struct {
 	entry    waiter.Entry
 	ready    chan struct{}
 	deadline deadline
-	moved    chan struct{} // holds a token when the deadline was set
+	moved    chan struct{} // holds a token after the deadline was changed
 }
 
 func (h *half) init(queue *waiter.Queue, mask waiter.EventMask) {
@@ -57,8 +57,8 @@ func (s *socket) open(ep tcpip.Endpoint, queue *waiter.Queue, network string, no
 	s.write.init(queue, waiter.WritableEvents|waiter.EventHUp|waiter.EventErr)
 }
 
-// do calls try, which does not block, until it has something other to say than
-// ErrWouldBlock. h is locked by the caller.
+// do calls try, which does not block, until it returns anything but ErrWouldBlock. The caller has
+// locked h.
 func (s *socket) do(h *half, try func() tcpip.Error) (tcpip.Error, error) {
 	for {
 		past := h.deadline.wait()
@@ -85,7 +85,7 @@ func (s *socket) do(h *half, try func() tcpip.Error) (tcpip.Error, error) {
 	}
 }
 
-// Close implements net.Conn. A second call says net.ErrClosed, as in package net.
+// Close implements net.Conn. A second call returns net.ErrClosed, as in package net.
 func (s *socket) Close() error {
 	first := false
 	s.once.Do(func() {

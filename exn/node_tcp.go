@@ -17,7 +17,7 @@ import (
 	"gvisor.dev/gvisor/pkg/waiter"
 )
 
-// A TCPConn is a TCP connection of a [Node]. It does what [net.TCPConn] does.
+// A TCPConn is a TCP connection of a [Node]. It behaves like [net.TCPConn].
 type TCPConn struct {
 	socket
 	remote net.Addr
@@ -25,11 +25,11 @@ type TCPConn struct {
 
 var _ net.Conn = (*TCPConn)(nil)
 
-// newTCPConn takes a connected endpoint.
+// newTCPConn makes a connection of a connected endpoint.
 func newTCPConn(ep tcpip.Endpoint, queue *waiter.Queue, network string, node chan struct{}) *TCPConn {
 	c := new(TCPConn)
 	c.open(ep, queue, network, node)
-	// An endpoint that was reset meanwhile has no addresses any more: errors show none.
+	// An endpoint that was reset meanwhile has no addresses any more. Then errors show none.
 	c.local, c.remote = &net.TCPAddr{}, &net.TCPAddr{}
 	if a, err := ep.GetLocalAddress(); err == nil {
 		c.local = net.TCPAddrFromAddrPort(addrPortOf(a))
@@ -54,7 +54,7 @@ func (c *TCPConn) Read(b []byte) (int, error) {
 	return n, c.opError("read", c.remote, err)
 }
 
-// readTo gives what has arrived to w, which must not block.
+// readTo writes what has arrived to w, which must not block.
 func (c *TCPConn) readTo(w io.Writer) (int, error) {
 	c.read.mu.Lock()
 	defer c.read.mu.Unlock()
@@ -73,8 +73,8 @@ func (c *TCPConn) readTo(w io.Writer) (int, error) {
 	return 0, c.failure("read", failed)
 }
 
-// failure returns the error of a call on a connection. A Close meanwhile is the
-// reason for any error of the endpoint, and for what looks like the end of the stream.
+// failure returns the error of a call on a connection. After a Close, any error of the endpoint and
+// any apparent end of the stream is reported as net.ErrClosed.
 func (c *TCPConn) failure(call string, err tcpip.Error) error {
 	select {
 	case <-c.closed:
@@ -111,7 +111,7 @@ func (c *TCPConn) Write(b []byte) (n int, err error) {
 		if err != nil {
 			return n, c.opError("write", c.remote, err)
 		}
-		from.Reset(b[n:]) // the endpoint may have read more than it took
+		from.Reset(b[n:]) // the endpoint may have read more than it accepted
 	}
 	return n, nil
 }
@@ -132,20 +132,20 @@ func (c *TCPConn) shutdown(how tcpip.ShutdownFlags) error {
 	return nil
 }
 
-// SetNoDelay says whether small writes are sent at once. They are by default.
+// SetNoDelay sets whether small writes are sent at once. By default they are.
 func (c *TCPConn) SetNoDelay(on bool) error {
 	c.ep.SocketOptions().SetDelayOption(!on)
 	return c.usable("set")
 }
 
-// SetKeepAlive says whether an idle connection is probed.
+// SetKeepAlive sets whether an idle connection is probed.
 func (c *TCPConn) SetKeepAlive(on bool) error {
 	c.ep.SocketOptions().SetKeepAlive(on)
 	return c.usable("set")
 }
 
-// SetKeepAlivePeriod says how long a connection is idle before it is probed, and
-// how long it is between probes.
+// SetKeepAlivePeriod sets how long a connection must be idle before it is probed, and the time
+// between probes.
 func (c *TCPConn) SetKeepAlivePeriod(d time.Duration) error {
 	idle, interval := tcpip.KeepaliveIdleOption(d), tcpip.KeepaliveIntervalOption(d)
 	for _, err := range []tcpip.Error{c.ep.SetSockOpt(&idle), c.ep.SetSockOpt(&interval)} {
@@ -156,8 +156,8 @@ func (c *TCPConn) SetKeepAlivePeriod(d time.Duration) error {
 	return c.usable("set")
 }
 
-// SetLinger says what Close does with unsent data: for seconds < 0 it is sent in the
-// background, for 0 the connection is reset.
+// SetLinger sets what Close does with unsent data. For seconds < 0 it is sent in the background;
+// for 0 the connection is reset.
 func (c *TCPConn) SetLinger(seconds int) error {
 	c.ep.SocketOptions().SetLinger(tcpip.LingerOption{Enabled: seconds >= 0, Timeout: time.Duration(max(seconds, 0)) * time.Second})
 	return c.usable("set")

@@ -21,7 +21,7 @@ import (
 	"exnet/mtu"
 )
 
-// backends attach node i to a fabric that the test has to itself.
+// backends attach node i to a fabric of the test's own.
 var backends = map[string]func(t testing.TB) func(i fabric.NodeID) fabric.Node{
 	"emu": func(t testing.TB) func(fabric.NodeID) fabric.Node {
 		network := emu.New(emu.Config{Seed: 1})
@@ -67,7 +67,7 @@ func join(t testing.TB, attach func(fabric.NodeID) fabric.Node, i fabric.NodeID,
 	return n
 }
 
-// pair joins two nodes at once, since each claim takes its time.
+// pair joins two nodes at the same time, since each claim takes its time.
 func pair(t testing.TB, attach func(fabric.NodeID) fabric.Node, cfg NodeConfig) (a, b *Node) {
 	t.Helper()
 	other := make(chan *Node)
@@ -121,7 +121,7 @@ func TestNodePassesNettest(t *testing.T) {
 	}
 }
 
-// What a program can tell from an error, it can tell as with package net.
+// Errors let a program distinguish the same cases as those of package net.
 func TestNodeErrors(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t, backends["emu"](t), NodeConfig{})
@@ -191,7 +191,7 @@ func TestNodeErrors(t *testing.T) {
 	}
 }
 
-// closedAmid closes a connection when that is about to ask its endpoint for bytes.
+// closedAmid closes a connection just before it reads from its endpoint.
 type closedAmid struct {
 	tcpip.Endpoint
 	c *TCPConn
@@ -202,7 +202,7 @@ func (e closedAmid) Read(w io.Writer, o tcpip.ReadOptions) (tcpip.ReadResult, tc
 	return e.Endpoint.Read(w, o)
 }
 
-// A close just when a read looks is no end of the stream.
+// A close in the middle of a read does not look like the end of the stream.
 func TestNodeClosedAmidRead(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t, backends["emu"](t), NodeConfig{})
@@ -214,7 +214,7 @@ func TestNodeClosedAmidRead(t *testing.T) {
 	}
 }
 
-// A reset, and the end of the node under a socket in use.
+// A reset ends connections in use, and so does the end of the node.
 func TestNodeEndsConnections(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t, backends["emu"](t), NodeConfig{})
@@ -255,7 +255,7 @@ func TestNodeEndsConnections(t *testing.T) {
 	}
 }
 
-// What was written before Close arrives, although the program leaves at once.
+// What was written before Close arrives, even if the program leaves at once.
 func TestNodeCloseDelivers(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t, backends["shm"](t), NodeConfig{})
@@ -281,7 +281,8 @@ func TestNodeCloseDelivers(t *testing.T) {
 	}
 }
 
-// Datagrams of all lengths, connected and not, and what a short buffer cuts.
+// Datagrams of all lengths arrive, on connected and unconnected sockets. A short buffer truncates
+// them.
 func TestNodePackets(t *testing.T) {
 	t.Parallel()
 	for backend, make := range backends {
@@ -338,7 +339,7 @@ func exchange(t *testing.T, a, b *Node, host string) {
 	}
 }
 
-// An address is not taken from the node that has it; the error names that node.
+// An address is not taken from the node that has it, and the error names that node.
 func TestNodeAddressConflict(t *testing.T) {
 	t.Parallel()
 	attach := backends["shm"](t)
@@ -353,7 +354,7 @@ func TestNodeAddressConflict(t *testing.T) {
 			t.Errorf("%s, which node 1 has: %v", address, err)
 		}
 	}
-	again := join(t, attach, 2, NodeConfig{}) // the refused ones left nothing behind
+	again := join(t, attach, 2, NodeConfig{}) // the refused nodes left nothing behind
 	if c, err := again.Dial("udp", "10.0.0.1:9"); err != nil {
 		t.Error(err)
 	} else {
@@ -361,7 +362,7 @@ func TestNodeAddressConflict(t *testing.T) {
 	}
 }
 
-// An address that moves to another node is found there at once: it is announced.
+// An address that moves to another node is found there at once, because it is announced.
 func TestNodeAddressMoves(t *testing.T) {
 	t.Parallel()
 	attach := backends["emu"](t)
@@ -409,7 +410,7 @@ func TestNodeRefusesConfig(t *testing.T) {
 	}
 }
 
-// A node receives what is sent to the groups it joined, by both families.
+// A node receives datagrams for the groups that it joined, in both families.
 func TestNodeGroups(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t, backends["emu"](t), NodeConfig{})
@@ -428,7 +429,7 @@ func TestNodeGroups(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer out.Close()
-		// The membership becomes known to the sender some time after JoinGroup.
+		// The sender learns of the membership some time after JoinGroup.
 		stop := make(chan struct{})
 		go func() {
 			for {

@@ -13,8 +13,8 @@ import (
 	"gvisor.dev/gvisor/pkg/waiter"
 )
 
-// A UDPConn is a UDP socket of a [Node]. It does what [net.UDPConn] does: it is
-// connected when it comes from Dial, and not when it comes from ListenPacket.
+// A UDPConn is a UDP socket of a [Node]. It behaves like [net.UDPConn]. It is connected if it comes
+// from Dial, and unconnected if it comes from ListenPacket.
 type UDPConn struct {
 	socket
 	remote net.Addr // nil: not connected
@@ -38,10 +38,10 @@ func newUDPConn(ep tcpip.Endpoint, queue *waiter.Queue, network string, v6 bool,
 	return c
 }
 
-// RemoteAddr implements net.Conn. It is nil when the socket is not connected.
+// RemoteAddr implements net.Conn. It is nil if the socket is not connected.
 func (c *UDPConn) RemoteAddr() net.Addr { return c.remote }
 
-// Read implements net.Conn: it reads one datagram, and what b cannot hold is lost.
+// Read implements net.Conn. It reads one datagram; the part that does not fit b is lost.
 func (c *UDPConn) Read(b []byte) (int, error) {
 	n, _, err := c.receive(b)
 	return n, c.opError("read", c.remote, err)

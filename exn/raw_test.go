@@ -12,14 +12,13 @@ import (
 	"exnet/fabric/emu"
 )
 
-// A rawNode sends and gets frames as they are: another system on the fabric, a
-// hostile one if a test wants.
+// A rawNode sends and receives raw frames: another system on the fabric, hostile if a test wants.
 type rawNode struct {
 	node fabric.Node
 	irq  fabric.Interrupt
 
 	mu     sync.Mutex
-	answer func(frame []byte) []byte // called with each frame; what it returns is sent
+	answer func(frame []byte) []byte // called for each frame; the returned frame is sent
 	out    [][]byte
 	got    [][]byte
 	quit   bool
@@ -123,7 +122,7 @@ func (r *rawNode) stop() {
 	<-r.over
 }
 
-// mac is the node's address.
+// mac returns the node's MAC address.
 func (r *rawNode) mac() arp.MAC { return macOf(r.node.ID()) }
 
 // arpReply answers requests for all addresses but those of the rig.

@@ -9,9 +9,9 @@ import (
 	"exnet/mtu"
 )
 
-// receive takes a frame of the fabric. Its data may be another node's memory, which
-// can change at any moment: nothing is decided by a byte that is read again later,
-// except by the kernel, which copies first.
+// receive takes a frame of the fabric. Its data may lie in another node's memory, which can change
+// at any moment. No decision here depends on a byte that is read again later. The kernel copies
+// first.
 func (i *Interface) receive(f *exteth.Frame) error {
 	kind := f.EtherType()
 	if f.Header[0]&1 == 1 || kind == etherTypeARP {
@@ -65,12 +65,12 @@ func (i *Interface) write(f *exteth.Frame) error {
 	return err
 }
 
-// cutFrom is the shortest payload of a packet on the wire, TCP's for who knows nothing of the
-// path. A liar might have us write one for each byte.
+// cutFrom is the shortest payload of a packet on the wire: TCP's default when it knows nothing of
+// the path. Without this bound a hostile node could make us write one packet for each byte.
 const cutFrom = 536
 
-// writeCut gives a big packet to the kernel, which had no memory for it in one piece, as
-// those that it stands for.
+// writeCut writes a big packet to the kernel as the packets that it stands for. It is called when
+// the kernel had no memory for the big packet in one piece.
 func (i *Interface) writeCut(f *exteth.Frame) error {
 	if f.VNet.GSOSize < cutFrom {
 		return device.ErrRefused
@@ -78,7 +78,7 @@ func (i *Interface) writeCut(f *exteth.Frame) error {
 	if i.cut == nil {
 		i.cut = make([]byte, mtu.MACHeader+int(mtu.MaxIPv4))
 	}
-	err := device.ErrRefused // of one that stands for nothing
+	err := device.ErrRefused // for a packet that cannot be cut
 	for frame := range exteth.Segments(f.Data, f.VNet, i.cut) {
 		if err = i.dev.Write(frame[i.base:], exteth.VNet{}); err != nil {
 			break
@@ -87,8 +87,7 @@ func (i *Interface) writeCut(f *exteth.Frame) error {
 	return err
 }
 
-// look sees to frames that are more than data: ARP and membership messages. over
-// means that the kernel does not get it.
+// look handles ARP and membership messages. over means that the kernel does not get the frame.
 func (i *Interface) look(f *exteth.Frame, kind uint16) (over bool, err error) {
 	now := i.clock()
 	if kind != etherTypeARP {
@@ -101,7 +100,7 @@ func (i *Interface) look(f *exteth.Frame, kind uint16) (over bool, err error) {
 		i.stats.count(rxNotIP)
 		return !i.tap, device.ErrRefused
 	}
-	// On this fabric a node speaks for itself alone: nothing is bridged.
+	// On this fabric a node speaks only for itself: nothing is bridged.
 	if n, known := i.cfg.Prefix.Node(p.SenderMAC); !known || n != f.From {
 		i.stats.count(rxSpoofed)
 		return true, device.ErrRefused
@@ -116,8 +115,8 @@ func (i *Interface) look(f *exteth.Frame, kind uint16) (over bool, err error) {
 			i.resolver.forget(append(i.addrs[:0], p.Sender))
 			return true, nil
 		}
-		// netstack ignores requests that are not for it; of a reply it learns what
-		// it waits for.
+		// netstack ignores requests that are not for it, but it learns from a reply that it
+		// waits for. So pass the announcement as a reply.
 		p = p.AsReply(i.mac, netip.IPv4Unspecified())
 		frame = p.AppendFrame(i.frame[:0], i.mac)
 	}
@@ -125,9 +124,9 @@ func (i *Interface) look(f *exteth.Frame, kind uint16) (over bool, err error) {
 	return true, nil
 }
 
-// discovery reports whether an IPv6 packet is neighbour discovery between hosts:
-// solicitation, advertisement or redirect. netstack answers it, for the kernel does
-// not on a TUN. Router discovery is the kernel's.
+// discovery reports whether an IPv6 packet is neighbour discovery between hosts: a solicitation,
+// advertisement or redirect. netstack answers it, because the kernel does not on a TUN. Router
+// discovery goes to the kernel.
 func discovery(packet []byte) bool {
 	const icmpv6, neighbourSolicitation, redirect = 58, 135, 137
 	if packet[6] != icmpv6 || len(packet) <= mtu.IPv6Header {
@@ -137,11 +136,11 @@ func discovery(packet []byte) bool {
 	return t >= neighbourSolicitation && t <= redirect
 }
 
-// discoveryMost bounds a discovery message: longer ones than any that make sense
-// are cut, which makes them invalid.
+// discoveryMost bounds a discovery message. Longer ones are truncated, which makes them invalid; no
+// sensible message is that long.
 const discoveryMost = 1500
 
-// resolve hands a neighbour discovery message to netstack.
+// resolve passes a neighbour discovery message to netstack.
 func (i *Interface) resolve(f *exteth.Frame) error {
 	if n, ok := i.cfg.Prefix.Node(arp.MAC(f.Header[6:12])); !ok || n != f.From {
 		i.stats.count(rxSpoofed)

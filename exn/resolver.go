@@ -18,17 +18,16 @@ import (
 	"exnet/mtu"
 )
 
-// A resolver is netstack as far as a TUN needs it: ARP, neighbour discovery and
-// duplicate address detection for the addresses of the interface, and nothing else.
-// It has no transports, sees no other traffic, and sends no membership reports: the
-// kernel sends those.
+// A resolver is the part of netstack that a TUN needs: ARP, neighbour discovery and duplicate
+// address detection for the addresses of the interface. It has no transports and sees no other
+// traffic. It sends no membership reports, because the kernel sends those.
 //
 //	ARP, ND frames ──► receive ──► netstack ──► link ──► mailbox ──► fabric
 //	                                  │ NUD events
 //	                                  ▼
 //	                     arp.Cache ──► mailbox: packets that waited go on
 //
-// receive is called by the loop; netstack's timers run on goroutines of their own.
+// The loop calls receive. netstack's timers run on goroutines of their own.
 type resolver struct {
 	stack *stack.Stack
 	link  *link
@@ -38,8 +37,8 @@ type resolver struct {
 
 const resolverNIC tcpip.NICID = 1
 
-// dadTime is how long netstack waits for an answer to its one solicitation:
-// what arp.FabricTiming waits after its last probe, for the same reason.
+// dadTime is how long netstack waits for an answer to its one solicitation. arp.FabricTiming waits
+// as long after its last probe, for the same reason.
 const dadTime = 200 * time.Millisecond
 
 // newResolver makes the stack without addresses.
@@ -57,15 +56,16 @@ func newResolver(mac exarp.MAC, most mtu.Link, cache *exarp.Cache, mail *mailbox
 		r.close()
 		return nil, fmt.Errorf("exn: netstack's interface: %v", err)
 	}
-	// All that netstack answers is on the link; without a route it answers no solicitation.
+	// Every address that netstack answers is on the link. Without a route it answers no
+	// solicitation.
 	r.stack.SetRouteTable([]tcpip.Route{{Destination: header.IPv4EmptySubnet, NIC: resolverNIC}, {Destination: header.IPv6EmptySubnet, NIC: resolverNIC}})
 	return r, nil
 }
 
 func (r *resolver) close() { r.stack.Destroy() }
 
-// detection6 is how duplicates are detected of the IPv6 addresses that are added: by
-// one solicitation, or not at all.
+// detection6 returns how to detect duplicates of IPv6 addresses: by one solicitation, or not at
+// all.
 func detection6(on bool) stack.DADConfigurations {
 	if !on {
 		return stack.DADConfigurations{}
@@ -73,15 +73,15 @@ func detection6(on bool) stack.DADConfigurations {
 	return stack.DADConfigurations{DupAddrDetectTransmits: 1, RetransmitTimer: dadTime}
 }
 
-// detect switches the detection of duplicates, for addresses that are added from now on.
+// detect switches duplicate detection for addresses that are added from now on.
 func (r *resolver) detect(on bool) {
 	if ep, err := r.stack.GetNetworkEndpoint(resolverNIC, ipv6.ProtocolNumber); err == nil {
 		ep.(stack.DuplicateAddressDetector).SetDADConfigurations(detection6(on))
 	}
 }
 
-// add gives the NIC an address. disp hears what becomes of it; nil for IPv4, whose
-// claim is over by then.
+// add gives the NIC an address. disp receives its events; it is nil for IPv4, whose claim has ended
+// by then.
 func (r *resolver) add(p netip.Prefix, disp stack.AddressDispatcher) error {
 	err := r.stack.AddProtocolAddress(resolverNIC, tcpip.ProtocolAddress{
 		Protocol: protocolOf(p.Addr()),
@@ -96,9 +96,9 @@ func (r *resolver) add(p netip.Prefix, disp stack.AddressDispatcher) error {
 	return nil
 }
 
-// remove takes an address back.
+// remove removes an address.
 func (r *resolver) remove(a netip.Addr) {
-	// An error says that it is not there.
+	// An error means that it is not there.
 	_ = r.stack.RemoveAddress(resolverNIC, tcpip.AddrFromSlice(a.AsSlice()))
 }
 
@@ -109,13 +109,13 @@ func protocolOf(a netip.Addr) tcpip.NetworkProtocolNumber {
 	return ipv6.ProtocolNumber
 }
 
-// resolve starts the resolution of a neighbour, or its probing if it is known but in
-// doubt. Success comes as an event of the cache, failure as a letter.
+// resolve starts the resolution of a neighbour, or probes it if it is known but in doubt. Success
+// comes as an event of the cache, failure as a letter.
 func (r *resolver) resolve(a netip.Addr) {
 	fail := func() { r.mail.post(func(l *letters) { l.failed = append(l.failed, a) }) }
 	err := r.stack.GetLinkAddress(resolverNIC, tcpip.AddrFromSlice(a.AsSlice()), tcpip.Address{}, protocolOf(a),
 		func(result stack.LinkResolutionResult) {
-			// Success is the event's business, which may come later than this.
+			// Success is reported by the event, which may come later than this call.
 			if result.Err != nil {
 				fail()
 			}
@@ -128,12 +128,12 @@ func (r *resolver) resolve(a netip.Addr) {
 // forget removes neighbours.
 func (r *resolver) forget(addrs []netip.Addr) {
 	for _, a := range addrs {
-		// An error says that it is not there.
+		// An error means that it is not there.
 		_ = r.stack.RemoveNeighbor(resolverNIC, protocolOf(a), tcpip.AddrFromSlice(a.AsSlice()))
 	}
 }
 
-// receive gives a frame to netstack, which copies it.
+// receive passes a frame to netstack, which copies it.
 func (r *resolver) receive(frame []byte) {
 	d := r.link.attached()
 	if d == nil {
@@ -156,7 +156,7 @@ func (r *resolver) receive(frame []byte) {
 	d.DeliverNetworkPacket(eth.Type(), pkt)
 }
 
-// A link is netstack's side of the fabric: what it writes becomes a letter.
+// A link is netstack's end of the fabric. Each frame that netstack writes becomes a letter.
 type link struct {
 	mac  exarp.MAC
 	mtu  uint32
@@ -175,7 +175,7 @@ func (l *link) attached() stack.NetworkDispatcher {
 	return l.dispatcher
 }
 
-// resolutionFrames bounds the frames that netstack may be ahead of the loop.
+// resolutionFrames bounds the frames that netstack may queue ahead of the loop.
 const resolutionFrames = 1000
 
 // WritePackets implements stack.LinkWriter.
@@ -234,7 +234,7 @@ func (l *link) SetOnCloseAction(f func()) {
 // MTU implements stack.NetworkLinkEndpoint.
 func (l *link) MTU() uint32 { return l.mtu }
 
-// SetMTU implements stack.NetworkLinkEndpoint: the device has the MTU.
+// SetMTU implements stack.NetworkLinkEndpoint. It does nothing: the device sets the MTU.
 func (l *link) SetMTU(uint32) {}
 
 // MaxHeaderLength implements stack.NetworkLinkEndpoint.
@@ -243,7 +243,8 @@ func (l *link) MaxHeaderLength() uint16 { return mtu.MACHeader }
 // LinkAddress implements stack.NetworkLinkEndpoint.
 func (l *link) LinkAddress() tcpip.LinkAddress { return tcpip.LinkAddress(l.mac[:]) }
 
-// SetLinkAddress implements stack.NetworkLinkEndpoint: it is the node's (MAC-1).
+// SetLinkAddress implements stack.NetworkLinkEndpoint. It does nothing: the address follows from
+// the node's ID (MAC-1).
 func (l *link) SetLinkAddress(tcpip.LinkAddress) {}
 
 // Capabilities implements stack.NetworkLinkEndpoint.

@@ -15,35 +15,34 @@ import (
 	"exnet/fabric"
 )
 
-// A Router is netstack that forwards between fabrics, or between subnets of one, as
-// IP routers do: it takes one from the TTL, tells senders by ICMP of what it cannot
-// forward, fragments where that is allowed, and answers pings to its own addresses.
+// A Router is a netstack that forwards between fabrics, or between subnets of one, as IP routers
+// do. It decrements the TTL, reports by ICMP what it cannot forward, fragments where that is
+// allowed, and answers pings to its own addresses.
 //
 //	     fabric A                              fabric B
 //	10.1.0.0/24 ──── 10.1.0.1 │ Router │ 10.2.0.1 ──── 10.2.0.0/24
 //
-// It needs no TUN and no root. The others have to know of it: by a route to B via
-// 10.1.0.1 in A, and one to A via 10.2.0.1 in B. It is static: it speaks no routing
-// protocol, sends no router advertisements, and forwards no multicast.
+// It needs no TUN and no root privileges. The other nodes need routes through it: in A, a route to
+// B via 10.1.0.1; in B, a route to A via 10.2.0.1. It is static: it speaks no routing protocol,
+// sends no router advertisements, and forwards no multicast.
 //
-// It is not the way between nodes of one subnet, which need no router, and not as
-// fast: each packet is copied five times, and its sender completes its checksum.
+// Nodes of one subnet need no router, and are faster without: a router copies each packet five
+// times, and senders complete the checksums of packets for it.
 type Router struct {
 	net  *netstack
 	once sync.Once
 	err  error
 }
 
-// A RouterPort is an attachment of a Router. Two ports may be attached to one fabric,
-// as two nodes; one port with addresses in two subnets joins these.
+// A RouterPort is an attachment of a Router. Two ports may be attached to one fabric, as two nodes.
+// A port with addresses in two subnets joins these.
 type RouterPort struct {
 	Fabric fabric.Node
 	NodeConfig
 }
 
-// NewRouter attaches a router to fabrics. It returns when all addresses are claimed,
-// and packets are forwarded. The attachments belong to the router from then on,
-// which closes them, also after an error.
+// NewRouter attaches a router to fabrics. It returns when all addresses are claimed and packets are
+// forwarded. From then on the router owns the attachments and closes them, even after an error.
 func NewRouter(ctx context.Context, ports ...RouterPort) (*Router, error) {
 	s, err := newNetstack(true)
 	if err == nil {
@@ -78,7 +77,7 @@ func NewRouter(ctx context.Context, ports ...RouterPort) (*Router, error) {
 
 var forwarded = []tcpip.NetworkProtocolNumber{ipv4.ProtocolNumber, ipv6.ProtocolNumber}
 
-// checkPorts refuses what would make a router that does not know where a packet goes.
+// checkPorts refuses ports whose routes would be ambiguous.
 func checkPorts(ports []RouterPort) error {
 	var all []netip.Prefix
 	for i, p := range ports {

@@ -2,21 +2,20 @@ package exn
 
 import "gvisor.dev/gvisor/pkg/tcpip/stack"
 
-// A pin keeps the memory of packets that are being forwarded.
+// A pin keeps the memory of packets alive while they are forwarded.
 //
-// netstack's IPv4 takes a slice of the header, copies the packet, and reads the TTL of
-// the slice then. But headers are copied on write: the copy takes the last reference
-// of what the slice is in, and its memory goes to a pool, from which another goroutine
-// may have it by then. The packet would get the TTL of another. Between the two
-// stands only the hook of nftables, so this hooks in there and holds one more reference
-// until the packet is delivered. TestRouterBetweenKernels under the race detector shows
-// whether it is still needed.
+// netstack's IPv4 takes a slice of the header, then copies the packet, and then reads the TTL from
+// the slice. But headers are copied on write. The copy drops the last reference to the memory of
+// the slice, which returns to a pool, where another goroutine may take it. The packet would then
+// get the TTL of another. Only the hook of nftables runs between the two steps, so this type hooks
+// in there and holds one more reference until the packet is delivered. TestRouterBetweenKernels
+// under the race detector shows whether that is still needed.
 type pin struct{ net *netstack }
 
 var _ stack.NFTablesInterface = pin{}
 
-// CheckForward implements stack.NFTablesInterface, on the goroutine of the port on which
-// the packet came.
+// CheckForward implements stack.NFTablesInterface. It runs on the goroutine of the port that
+// received the packet.
 func (p pin) CheckForward(pkt *stack.PacketBuffer, _ *stack.Route, _ stack.AddressFamily) bool {
 	a := p.net.ports[pkt.InputNICID-1]
 	a.unpin()

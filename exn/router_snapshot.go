@@ -17,11 +17,11 @@ import (
 // RouterKind is the Kind of a router's port in its Snapshot.
 const RouterKind = "router"
 
-// Ports is how many ports the router has.
+// Ports returns the number of ports.
 func (r *Router) Ports() int { return len(r.net.ports) }
 
-// Snapshot returns the state of a port, as that of an interface: what has no meaning
-// for a router is zero. Counters that begin with forward are those of the whole router.
+// Snapshot returns the state of a port in the form of an interface's. Fields that have no meaning
+// for a router are zero. Counters that begin with forward count for the whole router.
 func (r *Router) Snapshot(port int) Snapshot {
 	a := r.net.ports[port]
 	s := Snapshot{
@@ -39,7 +39,8 @@ func (r *Router) Snapshot(port int) Snapshot {
 		s.Carrier = true
 	}
 	for _, p := range a.addresses() {
-		s.Addresses = append(s.Addresses, AddressState{p, arp.Held.String()}) // or there would be no router
+		// always held: without its addresses there would be no router
+		s.Addresses = append(s.Addresses, AddressState{p, arp.Held.String()})
 	}
 	for c := range exteth.Counters {
 		s.Counters[c.String()] = a.link.Statistics().Get(c)
@@ -63,12 +64,12 @@ func (r *Router) Snapshot(port int) Snapshot {
 	return s
 }
 
-// neighbours reads the table of one NIC of netstack.
+// neighbours reads the neighbour table of one NIC of netstack.
 func neighbours(s *stack.Stack, nic tcpip.NICID, prefix arp.Prefix) (all []Neighbour) {
 	for _, protocol := range []tcpip.NetworkProtocolNumber{ipv4.ProtocolNumber, ipv6.ProtocolNumber} {
 		entries, err := s.Neighbors(nic, protocol)
 		if err != nil {
-			continue // a NIC that is gone has none
+			continue // the NIC is gone and has none
 		}
 		for _, e := range entries {
 			addr, _ := netip.AddrFromSlice(e.Addr.AsSlice())

@@ -9,7 +9,8 @@ import (
 	"exnet/arp"
 )
 
-// A port is shown as an interface is, by anyone at any time, also when it is over.
+// Any goroutine can get a port's state in the form of an interface's, at any time, even after the
+// end.
 func TestRouterSnapshot(t *testing.T) {
 	t.Parallel()
 	a, b := backends["emu"](t), backends["emu"](t)
@@ -27,7 +28,7 @@ func TestRouterSnapshot(t *testing.T) {
 			}
 		})
 	}
-	var in, out, seen int // frames on either port, from left to right; and after that
+	var in, out, seen int // frames on either port, from left to right; and those seen after that
 	var mu sync.Mutex
 	count := func(n *int, want CaptureFrame) func(*CaptureFrame) {
 		return func(f *CaptureFrame) {

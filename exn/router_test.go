@@ -18,8 +18,8 @@ import (
 	"exnet/test/netns"
 )
 
-// route makes a router between two fabrics, as node 9 of each. Hosts of side s (1 or 2)
-// have 10.s.0.0/24 and fd0s::/64; the router's are 10.s.0.9 and fd0s::9.
+// route makes a router between two fabrics, as node 9 of each. Hosts of side s (1 or 2) have
+// 10.s.0.0/24 and fd0s::/64; the router has 10.s.0.9 and fd0s::9.
 func route(t testing.TB, a, b fabric.Node, most mtu.Link) *Router {
 	t.Helper()
 	r, err := NewRouter(t.Context(),
@@ -36,7 +36,7 @@ func route(t testing.TB, a, b fabric.Node, most mtu.Link) *Router {
 	return r
 }
 
-// beyond are the routes of a host of one side to the other.
+// beyond returns the routes of a host on one side to the other side.
 func beyond(side int) []Route {
 	other := 3 - side
 	return []Route{
@@ -49,8 +49,8 @@ func hostAddresses(side int) []string {
 	return []string{fmt.Sprintf("10.%d.0.1/24", side), fmt.Sprintf("fd0%d::1/64", side)}
 }
 
-// TCP and UDP between nodes of two fabrics, of different MTUs too: the senders hear of
-// the smaller one.
+// TCP and UDP cross between nodes of two fabrics, even of different MTUs: ICMP tells senders of the
+// smaller one.
 func TestRouterBetweenNodes(t *testing.T) {
 	t.Parallel()
 	for _, most := range []mtu.Link{0, 1500} {
@@ -73,7 +73,7 @@ func TestRouterBetweenNodes(t *testing.T) {
 				t.Errorf("a subnet that nobody knows: %v", err)
 			}
 			if testing.Short() {
-				return // what follows takes the router three seconds
+				return // the rest of the test takes the router three seconds
 			}
 			if _, err := left.Dial("tcp", "10.2.0.77:80"); !errors.Is(err, syscall.EHOSTUNREACH) {
 				t.Errorf("a host that the router does not find: %v", err)
@@ -110,7 +110,7 @@ func exchangePackets(t *testing.T, left, right *Node, large bool) {
 	}
 }
 
-// ways tells the kernel of a namespace what is behind the router.
+// ways gives the kernel of a namespace the routes through the router.
 func ways(t *testing.T, ns *netns.NetNS, side int) {
 	t.Helper()
 	ns.Do(t, func() {
@@ -130,8 +130,8 @@ func ways(t *testing.T, ns *netns.NetNS, side int) {
 	})
 }
 
-// Kernels of two fabrics talk through a router, which is one hop: the TTL is one less
-// behind it, and a packet that has only one left comes to an end there.
+// Kernels of two fabrics talk through a router, which is one hop: it decrements the TTL, and a
+// packet with a TTL of 1 ends there.
 func TestRouterBetweenKernels(t *testing.T) {
 	t.Parallel()
 	for _, most := range []int{0, 1500} {

@@ -11,10 +11,9 @@ import (
 	"exnet/napi"
 )
 
-// A line is the interrupt of a source. Arming it only notes that it is wanted: what
-// that costs (a fence and a look at every ring, or a place in a poll set) is paid
-// just before the loop really sleeps, and mostly never, since most sleeps are
-// avoided by the busy-poll window.
+// A line is the interrupt of a source. Arm only notes that the interrupt is wanted. The cost of
+// arming (a fence and a check of every ring, or an entry in a poll set) is paid just before the
+// loop really sleeps. That is rare, since the busy-poll window avoids most sleeps.
 type line struct {
 	source *napi.Source
 	armed  bool
@@ -23,14 +22,14 @@ type line struct {
 // Mask implements napi.Line.
 func (l *line) Mask() { l.armed = false }
 
-// Arm implements napi.Line. The second look is the sleeper's.
+// Arm implements napi.Line. The sleeper checks for work once more.
 func (l *line) Arm() bool {
 	l.armed = true
 	return true
 }
 
-// A deviceLine is the line of the device. Its packets wait in the kernel while
-// EXT-Eth has no room; more tells when that is over.
+// A deviceLine is the line of the device. While EXT-Eth has no room, packets wait in the kernel;
+// more reports when there is room again.
 type deviceLine struct {
 	line
 	more func() bool
@@ -45,7 +44,7 @@ func (l *deviceLine) Arm() bool { return !l.more() && l.line.Arm() }
 //	sleep until one of them, the device, a wake-up or the time
 //	mask them, raise the sources of those that fired
 type sleeper interface {
-	// sleep waits. device tells whether packets of the device are wanted.
+	// sleep waits. device says whether packets of the device are wanted.
 	sleep(d time.Duration, device bool) error
 	wake()
 	close()
@@ -69,11 +68,11 @@ func newSleeper(dev device.Device, l *deviceLine, lines []*fabricLine) (sleeper,
 type fabricLine struct {
 	line
 	irq fabric.Interrupt
-	on  bool // it is armed for the sleep under way
+	on  bool // armed for the present sleep
 }
 
-// armAll arms the interrupts of the armed lines. It returns false when there
-// is work already: then none is armed and the sources are raised.
+// armAll arms the interrupts of the armed lines. If there is work already, it arms none, raises the
+// sources, and returns false.
 func armAll(lines []*fabricLine) bool {
 	quiet := true
 	for _, l := range lines {
@@ -117,8 +116,7 @@ func newPollSleeper(dev device.Device, l *deviceLine, lines []*fabricLine) (*pol
 	return s, nil
 }
 
-// want includes a descriptor in the next poll or leaves it out, as poll(2) does
-// with negative ones.
+// want includes a descriptor in the next poll or leaves it out: poll(2) ignores negative ones.
 func want(p *unix.PollFd, yes bool) {
 	if p.Revents = 0; yes != (p.Fd >= 0) {
 		p.Fd = ^p.Fd
@@ -159,7 +157,7 @@ func (s *pollSleeper) sleep(d time.Duration, device bool) error {
 			continue
 		}
 		if l.on = false; s.fds[2+k].Revents != 0 {
-			l.irq.Wait(0) // consumes the ring, and masks
+			l.irq.Wait(0) // consumes the ring and masks the interrupt
 			l.source.Raise()
 		} else {
 			l.irq.Mask()
@@ -170,19 +168,19 @@ func (s *pollSleeper) sleep(d time.Duration, device bool) error {
 
 func (s *pollSleeper) wake() {
 	one := [8]byte{1}
-	_, _ = unix.Write(s.wakeFD, one[:]) // EAGAIN: it is awake for a long time to come
+	_, _ = unix.Write(s.wakeFD, one[:]) // EAGAIN: the counter is full, so the loop will wake anyway
 }
 
 func (s *pollSleeper) close() { unix.Close(s.wakeFD) }
 
-// A waitSleeper serves fabrics and devices without descriptors: each interrupt is
-// waited for by a goroutine, which has it while the loop sleeps.
+// A waitSleeper serves fabrics and devices without descriptors. A goroutine for each interrupt
+// waits for it while the loop sleeps.
 type waitSleeper struct {
 	device *deviceLine
 	lines  []*fabricLine
 	rung   chan struct{} // holds one wake-up
-	ready  chan struct{} // holds one notice of the device
-	fired  chan int      // the line whose wait is over
+	ready  chan struct{} // holds one notice from the device
+	fired  chan int      // the line whose wait ended
 	start  []chan struct{}
 }
 
@@ -247,7 +245,7 @@ func (s *waitSleeper) sleep(d time.Duration, device bool) error {
 		l.on = false
 	}
 	for range waiting {
-		<-s.fired // if it really fired, too, arming it finds out
+		<-s.fired // if it really fired, arming it next time will show the work
 	}
 	return nil
 }

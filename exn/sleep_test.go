@@ -18,8 +18,8 @@ type fdDevice struct {
 
 func (d *fdDevice) FD() int { return d.fd }
 
-// newPolled makes a sleeper on a fabric and a device that can be polled. ring makes
-// the device readable.
+// newPolled makes a sleeper on a fabric and a device that can be polled. ring makes the device
+// readable.
 func newPolled(t *testing.T) (s *pollSleeper, ring func()) {
 	t.Helper()
 	node, err := shm.Attach(shm.Config{Dir: t.TempDir() + "/fabric", Node: 1})
@@ -77,13 +77,13 @@ func (s *pollSleeper) armLines() {
 	}
 }
 
-// A sleep ends by the device, by a wake-up from anywhere, or by time, and by the
-// device only if it is wanted.
+// A sleep ends by a wake-up from any goroutine, by time, or by the device if its packets are
+// wanted.
 func TestPollSleeper(t *testing.T) {
 	s, ring := newPolled(t)
 	s.armLines()
 	ring()
-	if err := s.sleep(napi.Forever, true); err != nil { // would hang
+	if err := s.sleep(napi.Forever, true); err != nil { // would hang without a wake-up
 		t.Fatal(err)
 	}
 	start := time.Now()
@@ -94,7 +94,7 @@ func TestPollSleeper(t *testing.T) {
 	if err := s.sleep(napi.Forever, false); err != nil {
 		t.Fatal(err)
 	}
-	s.wake() // before: it counts for the next
+	s.wake() // before the sleep: it counts for the next one
 	s.wake()
 	if err := s.sleep(napi.Forever, false); err != nil {
 		t.Fatal(err)

@@ -13,9 +13,9 @@ import (
 	"exnet/napi"
 )
 
-// A Snapshot is the state of an interface at one moment, for people and for
-// machines. Counters are read one by one while traffic goes on: each is exact,
-// together they may be some packets apart.
+// A Snapshot is the state of an interface at one moment, for people and for programs. Counters are
+// read one by one while traffic goes on. Each is exact, but together they may be some packets
+// apart.
 type Snapshot struct {
 	Time    time.Time     `json:"time"`
 	Uptime  time.Duration `json:"uptime_ns"`
@@ -29,8 +29,8 @@ type Snapshot struct {
 
 	Addresses  []AddressState   `json:"addresses"`
 	Statistics exteth.Interface `json:"statistics"` // the fields of Listing 5.1
-	// Counters are all counters by name. Each lost packet is in exactly one of them,
-	// save that rx_refused has all that rx_refused_*, rx_not_ip and rx_spoofed explain.
+	// Counters are all counters by name. Each lost packet counts in exactly one of them, except
+	// that rx_refused also includes rx_refused_*, rx_not_ip and rx_spoofed.
 	Counters   map[string]uint64 `json:"counters"`
 	Peers      []PeerState       `json:"peers"`
 	Neighbours []Neighbour       `json:"neighbours"`
@@ -39,17 +39,17 @@ type Snapshot struct {
 	Settings   Settings          `json:"settings"`
 }
 
-// An AddressState is one address of the interface and what became of it.
+// An AddressState is one address of the interface with the state of its claim.
 type AddressState struct {
 	Prefix netip.Prefix `json:"prefix"`
 	State  string       `json:"state"` // probing, announcing, held, lost
 }
 
-// A PeerState is another node as this one sees it.
+// A PeerState is another node as this one knows it.
 type PeerState struct {
 	Node    fabric.NodeID `json:"node"`
 	MAC     string        `json:"mac"`
-	Met     bool          `json:"met"` // it said hello; else the rest is assumed
+	Met     bool          `json:"met"` // its HELLO came; false: the other fields are assumptions
 	Version uint8         `json:"version"`
 	MTU     int           `json:"mtu"`
 	Takes   string        `json:"takes"` // virtio features, such as csum+tso4
@@ -63,7 +63,7 @@ type Neighbour struct {
 	Addr    netip.Addr    `json:"addr"`
 	MAC     string        `json:"mac"`
 	Node    fabric.NodeID `json:"node"`
-	State   string        `json:"state"` // as RFC 4861 names them
+	State   string        `json:"state"` // as in RFC 4861
 	Updated time.Time     `json:"updated"`
 }
 
@@ -90,7 +90,7 @@ type SourceState struct {
 	State  string           `json:"itr_state"`
 }
 
-// Settings are what the interface was opened with, defaults filled in.
+// Settings are the settings in effect, with defaults filled in.
 type Settings struct {
 	BusyPoll       time.Duration `json:"busy_poll_ns"`
 	VELOBudget     int           `json:"velo_budget"`
@@ -105,8 +105,8 @@ type Settings struct {
 	TXQueueLen     int           `json:"txqueuelen"`
 }
 
-// Snapshot returns the state of the interface. Any goroutine may call it, at any
-// time. What belongs to the loop is copied by the loop, between two packets.
+// Snapshot returns the state of the interface. Any goroutine may call it at any time. The loop
+// copies what belongs to the loop, between two packets.
 func (i *Interface) Snapshot() Snapshot {
 	s := Snapshot{
 		Time: time.Now(), Uptime: i.clock(), Name: i.dev.Name(), Kind: i.dev.Kind().String(), Node: i.cfg.Node.ID(),
@@ -138,7 +138,7 @@ func (i *Interface) Snapshot() Snapshot {
 	return s
 }
 
-// addLosses adds what was lost outside of EXT-Eth to the fields of Listing 5.1.
+// addLosses adds losses outside EXT-Eth to the fields of Listing 5.1.
 func (i *Interface) addLosses(f *exteth.Interface) {
 	for c, field := range map[counter]*uint64{
 		txNotIP: &f.TXErrors, deviceRead: &f.TXErrors,
@@ -149,7 +149,7 @@ func (i *Interface) addLosses(f *exteth.Interface) {
 	}
 }
 
-// peerState is a node of the fabric, with what EXT-Eth knows of it, if anything.
+// peerState returns the state of a node, with what EXT-Eth knows of it, if anything.
 func peerState(n fabric.NodeID, p exteth.Peer, prefix arp.Prefix) PeerState {
 	return PeerState{Node: n, MAC: prefix.MAC(n).String(), Met: p.Met, Version: p.Version,
 		MTU: int(p.MTU), Takes: p.Caps.String(), Out: p.Out, Waiting: p.Waiting, Window: p.Window}
@@ -172,8 +172,8 @@ func (i *Interface) loopState(s *Snapshot) {
 	})
 }
 
-// ask lets the loop call f between two packets, and waits for it. Before and after
-// Run it calls f itself.
+// ask makes the loop call f between two packets, and waits for it. Before and after Run, ask calls
+// f itself.
 func (i *Interface) ask(f func()) {
 	i.mu.Lock()
 	if i.state != running {

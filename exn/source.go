@@ -9,21 +9,20 @@ import (
 	"exnet/napi"
 )
 
-// A poll is a napi.Poller of a function.
+// A poll makes a function a napi.Poller.
 type poll func(budget int) napi.Result
 
 // Poll implements napi.Poller.
 func (p poll) Poll(budget int) napi.Result { return p(budget) }
 
-// socketful is how many super-packets of UDP a socket holds whose program did not ask for
-// more (net.core.rmem_default). It drops what comes beyond, and nobody sends it again.
+// socketful is how many super-packets of UDP a socket holds with the default buffer
+// (net.core.rmem_default). The socket drops what comes beyond, and UDP does not send it again.
 const socketful = 3
 
-// take takes frames of the fabric by one of EXT-Eth's polls. While super-packets of UDP
-// are among them it takes no more than a socket holds, and wants its program to have
-// the CPU.
+// take takes frames of the fabric with one of EXT-Eth's polls. While super-packets of UDP are among
+// them, it takes no more than a socket holds, and asks to yield the CPU to the receiving program.
 //
-// A budget is in packets of up to 64 KiB, also where they are longer.
+// A budget counts packets of up to 64 KiB; longer ones count as several.
 func (i *Interface) take(k int, poll func(time.Duration, int) (int, int), now time.Duration, budget int) (r napi.Result) {
 	if i.bursting[k] {
 		budget = min(budget, socketful)
@@ -33,7 +32,8 @@ func (i *Interface) take(k int, poll func(time.Duration, int) (int, int), now ti
 	i.written = 0
 	r.Work, r.Bytes = poll(now, budget)
 	r.Yield = i.bursts != before
-	r.Bytes = max(r.Bytes, i.bursts-before) // also of frames whose message is all that came
+	// also counts frames of which only a message came by this poll
+	r.Bytes = max(r.Bytes, i.bursts-before)
 	if r.Work > 0 {
 		i.bursting[k] = r.Yield
 		i.longest[k] = i.written
@@ -41,14 +41,14 @@ func (i *Interface) take(k int, poll func(time.Duration, int) (int, int), now ti
 	return r
 }
 
-// pollRMA takes notifications: buffers come back, fetched frames arrive.
+// pollRMA takes notifications: buffers become free, and fetched frames arrive.
 func (i *Interface) pollRMA(budget int) napi.Result {
 	r := i.take(0, i.eth.PollRMA, i.clock(), budget)
 	i.unblock()
 	return r
 }
 
-// pollVELO takes messages, and sends what waited for room.
+// pollVELO takes messages, and sends frames that waited for room.
 func (i *Interface) pollVELO(budget int) napi.Result {
 	now := i.clock()
 	r := i.take(1, i.eth.PollVELO, now, budget)
@@ -57,23 +57,23 @@ func (i *Interface) pollVELO(budget int) napi.Result {
 	return r
 }
 
-// unblock lets the device be read again at once when it can be.
+// unblock makes the loop read the device again as soon as it can.
 func (i *Interface) unblock() {
 	if i.device.armed && i.more() {
 		i.device.source.Raise()
 	}
 }
 
-// more reports that reading the device stopped for lack of room, and there is room.
+// more reports whether reading the device stopped for lack of room and there is room now.
 func (i *Interface) more() bool { return i.blocked && !i.eth.Blocked() }
 
-// A reading is a poll of the device.
+// A reading is the state of one poll of the device.
 type reading struct {
 	napi.Result
 	budget int
 	over   bool
 
-	ahead *exteth.Buffer // has a packet that was read already; nil: there is none
+	ahead *exteth.Buffer // holds a packet that was read already; nil: none
 	n     int
 	vnet  exteth.VNet
 }
@@ -100,7 +100,7 @@ func (i *Interface) pollDevice(budget int) napi.Result {
 	return r.Result
 }
 
-// read reads a packet of the device into head and rest, if there is one.
+// read reads a packet of the device into head and, if it is not nil, rest.
 func (i *Interface) read(head, rest []byte) (n int, v exteth.VNet, ok bool) {
 	var err error
 	if rest == nil {
@@ -128,14 +128,15 @@ func (i *Interface) read(head, rest []byte) (n int, v exteth.VNet, ok bool) {
 	return 0, v, false
 }
 
-// readTrain reads on from the packet that was read into b, as long as those that follow
-// belong to it, and makes one of them. What does not is left as r.ahead.
+// readTrain reads on behind the packet in b as long as the following packets continue it, and joins
+// them to one. It leaves the first packet that does not in r.ahead.
 func (i *Interface) readTrain(b *exteth.Buffer, n int, v exteth.VNet) (int, exteth.VNet) {
 	t, ok := newTrain(b.Bytes[i.readAt:], n, v)
 	if !ok {
 		return n, v
 	}
-	next := i.eth.Borrow() // for its header or, as it turns out, for all of it
+	// for the next header, or for the whole packet if it does not continue the train
+	next := i.eth.Borrow()
 	if next == nil {
 		return n, v
 	}
@@ -159,7 +160,7 @@ func (i *Interface) readTrain(b *exteth.Buffer, n int, v exteth.VNet) (int, exte
 	return t.couple()
 }
 
-// pollMailbox takes the letters, and does what is due.
+// pollMailbox takes the letters and does what is due.
 func (i *Interface) pollMailbox(int) (r napi.Result) {
 	now := i.clock()
 	if i.mail.take(&i.letters) {
@@ -195,7 +196,7 @@ func (i *Interface) pollMailbox(int) (r napi.Result) {
 	return r
 }
 
-// nodeEvent tells everybody that a node joined or left.
+// nodeEvent handles a node that joined or left.
 func (i *Interface) nodeEvent(ev fabric.Event, now time.Duration) {
 	i.cfg.Log.Info("node", "node", ev.Node, "joined", ev.Joined, "crashed", ev.Crashed)
 	i.eth.NodeEvent(ev, now)
@@ -205,11 +206,10 @@ func (i *Interface) nodeEvent(ev fabric.Event, now time.Duration) {
 	}
 }
 
-// doubtTime is how often neighbours in doubt are looked for: a fraction of
-// arp.DelayFirstProbe.
+// doubtTime is how often neighbours in doubt are probed: a fraction of arp.DelayFirstProbe.
 const doubtTime = time.Second
 
-// advance does what is due at a time.
+// advance does what is due.
 func (i *Interface) advance(now time.Duration) {
 	i.eth.Advance(now)
 	i.unblock()
@@ -256,8 +256,7 @@ func (i *Interface) next(now time.Duration) (wait time.Duration, ok bool) {
 	return max(0, at-now), true
 }
 
-// A timedSleeper is the interface as the sleeper of its engine: it wakes for what is
-// due, too.
+// A timedSleeper is the interface as its engine's sleeper. It also wakes when advance is due.
 type timedSleeper Interface
 
 // Sleep implements napi.Sleeper.
@@ -265,7 +264,7 @@ func (t *timedSleeper) Sleep(d time.Duration) error {
 	i := (*Interface)(t)
 	wait, timed := i.next(i.clock())
 	i.eth.Tell()
-	// Buffers come back in time without waking anybody for each, unless one is missing.
+	// Unless a buffer is missing, notifications of fetched frames need not wake the loop.
 	lazy := i.fabric[0].armed && !i.eth.Awaiting()
 	i.fabric[0].armed = i.fabric[0].armed && !lazy
 	err := i.sleeper.sleep(min(wait, d), !i.eth.Blocked())

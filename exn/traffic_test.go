@@ -42,7 +42,7 @@ func sum(b []byte) uint16 {
 	return ^uint16(s)
 }
 
-// MCS-1: multicast goes to those who joined, broadcast to all.
+// MCS-1: multicast reaches the nodes that joined; broadcast reaches all.
 func TestGroups(t *testing.T) {
 	simulate(t, 3, nil, func(r *rig) {
 		const v2Report, v2Leave = 0x16, 0x17
@@ -50,12 +50,12 @@ func TestGroups(t *testing.T) {
 		r.n[1].dev.send(igmp(addr4(1), v2Report, group))
 		r.settle()
 		for _, n := range r.n {
-			n.dev.take() // the report itself
+			n.dev.take() // drop the report itself
 		}
 		if g := r.n[1].Snapshot().Groups; len(g) != 1 || g[0].Addr != group {
 			t.Errorf("groups %+v", g)
 		}
-		for _, n := range []int{100, 1400, 20000} { // eager, eager in many pieces, rendezvous
+		for _, n := range []int{100, 1400, 20000} { // eager, eager in many fragments, rendezvous
 			p := udp(addr4(0), group, n, n)
 			r.n[0].dev.send(p)
 			r.settle()
@@ -85,7 +85,7 @@ func TestGroups(t *testing.T) {
 	})
 }
 
-// On a TAP frames go by their MAC address, ARP included, and there is no netstack.
+// On a TAP, frames go by their MAC address, even ARP, and no netstack is involved.
 func TestTAP(t *testing.T) {
 	simulate(t, 3, func(_ int, c *Config, d *fakeDevice) { d.kind, d.mtu = device.TAP, int(mtu.MaxTAP) }, func(r *rig) {
 		if r.n[0].resolver != nil {
@@ -146,15 +146,15 @@ func TestOffloads(t *testing.T) {
 	}
 }
 
-// udpSuper is what a super-packet of UDP over IPv4 needs.
+// udpSuper is the virtio header of a super-packet of UDP over IPv4.
 var udpSuper = exteth.VNet{Flags: exteth.NeedsChecksum, GSO: exteth.GSOUDP, GSOSize: 1400, CsumStart: 20, CsumOffset: 6}
 
-// While super-packets of UDP arrive, a poll takes as many as a socket holds and wants a
-// yield; of others it takes its budget.
+// While super-packets of UDP arrive, a poll takes as many as a socket holds and asks to yield. For
+// others it takes its budget.
 func TestBursts(t *testing.T) {
 	simulate(t, 2, nil, func(r *rig) {
 		n := r.n[1]
-		r.n[0].dev.send(udp(addr4(0), addr4(1), 40, 1)) // which finds its neighbour
+		r.n[0].dev.send(udp(addr4(0), addr4(1), 40, 1)) // which resolves its neighbour
 		r.settle()
 		full, burst, none := napi.Result{Work: 8}, napi.Result{Work: 3, Yield: true}, napi.Result{}
 		tcp := exteth.VNet{Flags: exteth.NeedsChecksum, GSO: exteth.GSOTCPv4, GSOSize: 1400, CsumStart: 20, CsumOffset: 16}
@@ -184,15 +184,17 @@ func TestBursts(t *testing.T) {
 					r.n[0].dev.sendAs(c.v, p)
 				}
 				time.Sleep(time.Millisecond)
-				if c.size == 30000 { // first come the adverts
+				if c.size == 30000 { // adverts come first
 					for n.pollVELO(8).Work > 0 {
 					}
 					time.Sleep(time.Millisecond)
 				}
 				for len(got) < 10 {
-					c.other(8) // has nothing to do with it
+					c.other(8) // an unrelated packet
 					p := c.poll(8)
-					if c.v == udpSuper && p.Bytes < p.Work*c.size { // also of those whose message is all that came
+					if c.v == udpSuper && p.Bytes < p.Work*c.size {
+						// also counts frames of which only a message came
+						// by this poll
 						t.Errorf("%d %s: %d bytes of %d packets", c.n, c.what, p.Bytes, p.Work)
 					}
 					p.Bytes = 0
@@ -220,7 +222,7 @@ func TestBursts(t *testing.T) {
 	})
 }
 
-// Switched while packets flow, offloads hold for what is sent from then on.
+// Offloads can be switched while packets flow. They hold for packets sent from then on.
 func TestSetOffloads(t *testing.T) {
 	simulate(t, 2, nil, func(r *rig) {
 		for _, caps := range []exteth.Caps{0, exteth.CapAll, exteth.CapChecksum, exteth.CapAll} {
@@ -237,7 +239,7 @@ func TestSetOffloads(t *testing.T) {
 				t.Errorf("a receiver with %v got %d packets", caps, got)
 			}
 		}
-		// They may also change by themselves.
+		// Offloads may also change by themselves.
 		d := r.n[1].dev
 		for _, caps := range []exteth.Caps{exteth.CapAll &^ exteth.CapBig, exteth.CapAll} {
 			r.n[1].ask(func() { d.caps = caps })
@@ -250,7 +252,7 @@ func TestSetOffloads(t *testing.T) {
 	})
 }
 
-// What the kernel refuses is counted, by reason, and stops nothing.
+// What the kernel refuses is counted by reason and stops nothing.
 func TestRefused(t *testing.T) {
 	simulate(t, 2, nil, func(r *rig) {
 		d := r.n[1].dev
@@ -279,7 +281,7 @@ func TestRefused(t *testing.T) {
 	})
 }
 
-// A capture shows each frame once on each side, and how it crossed.
+// A capture shows each frame once on each side, and whether it was eager.
 func TestCapture(t *testing.T) {
 	simulate(t, 2, nil, func(r *rig) {
 		var sent, received []CaptureFrame
@@ -297,7 +299,7 @@ func TestCapture(t *testing.T) {
 		r.settle()
 		stop0()
 		stop1()
-		r.n[0].dev.send(udp(addr4(0), addr4(1), 10, 1)) // which nobody sees
+		r.n[0].dev.send(udp(addr4(0), addr4(1), 10, 1)) // after the capture: not captured
 		r.settle()
 		for _, all := range [][]CaptureFrame{sent, received} {
 			if len(all) != 2 || all[0].Rendezvous || !all[1].Rendezvous || len(all[1].Frame) != mtu.MACHeader+mtu.IPv4Header+mtu.UDPHeader+5000 {
@@ -310,7 +312,7 @@ func TestCapture(t *testing.T) {
 	})
 }
 
-// Anyone may look at any time.
+// Any goroutine may take a snapshot at any time.
 func TestSnapshotWhileRunning(t *testing.T) {
 	simulate(t, 2, nil, func(r *rig) {
 		var looking sync.WaitGroup
@@ -337,7 +339,7 @@ func TestSnapshotWhileRunning(t *testing.T) {
 	})
 }
 
-// A node that no longer polls costs its own packets only.
+// A node that no longer polls loses only its own packets.
 func TestStalledPeer(t *testing.T) {
 	simulate(t, 4, nil, func(r *rig) {
 		node, err := r.net.Attach(9)
@@ -352,12 +354,12 @@ func TestStalledPeer(t *testing.T) {
 		n := r.n[0]
 		stalled := netip.MustParseAddr("10.2.0.99")
 		n.cache.OnNeighborAdded(0, entry(stalled, macOf(9)))
-		for k := 1; k < 4; k++ { // resolved
+		for k := 1; k < 4; k++ { // resolve it
 			n.dev.send(udp(addr4(0), addr4(k), 10, 0))
 			r.settle()
 			r.n[k].dev.take()
 		}
-		// Packets to all, the dead one included, in rounds of 100 µs.
+		// Packets to all nodes, the dead one included, in rounds of 100 µs.
 		rounds := 20_000
 		if testing.Short() {
 			rounds = 4_000
@@ -384,7 +386,7 @@ func TestStalledPeer(t *testing.T) {
 		lost += late
 		sent := rounds / 4
 		t.Logf("of %d packets %d were late, %d lost", sent, late, lost)
-		// Until it is found dead it holds up all once.
+		// Until it is found dead, it delays all others once.
 		if most := int(exteth.SoleQueueTime / (400 * time.Microsecond)); lost > 0 || late > most+5 {
 			t.Errorf("of %d packets to nodes that live %d were late and %d lost", sent, late, lost)
 		}
@@ -404,7 +406,7 @@ func entry(a netip.Addr, m arp.MAC) stack.NeighborEntry {
 
 // Frames of a hostile node, of every kind and content, end in counters.
 func TestHostileFrames(t *testing.T) {
-	// More have brought the race detector's run time down, inside itself (Go 1.26).
+	// More frames brought the race detector's runtime down, inside itself (Go 1.26).
 	const frames = 200
 	simulate(t, 2, nil, func(r *rig) {
 		raw := newRaw(t, r.net, 9, nil)
@@ -417,7 +419,7 @@ func TestHostileFrames(t *testing.T) {
 		r.settle()
 		r.n[0].dev.take()
 		r.n[1].dev.take()
-		time.Sleep(30 * time.Second) // whatever it claimed is defended by now
+		time.Sleep(30 * time.Second) // by then every address that it claimed is defended
 		for _, p := range [][]byte{udp(addr4(0), addr4(1), 1000, 1), udp(addr6(0), addr6(1), 100, 1)} {
 			r.n[0].dev.send(p)
 			r.settle()
@@ -431,7 +433,7 @@ func TestHostileFrames(t *testing.T) {
 	})
 }
 
-// hostile makes a frame: random, or an ARP or discovery message with random bytes in it.
+// hostile makes a frame: random bytes, or an ARP or discovery message with random bytes in it.
 func hostile(r *rand.Rand, from arp.MAC) []byte {
 	to := [...]arp.MAC{macOf(1), macOf(2), arp.Broadcast, {0x33, 0x33, 0, 0, 0, 1}, {1, 0, 0x5e, 0, 0, 1}}[r.IntN(5)]
 	f := append(append([]byte(nil), to[:]...), from[:]...)

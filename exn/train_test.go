@@ -16,7 +16,7 @@ import (
 	"exnet/napi"
 )
 
-// A segment describes a packet of TCP over IPv4 as a kernel hands it over.
+// A segment describes a packet of TCP over IPv4 as a kernel sends it.
 type segment struct {
 	payload, gso     int // gso 0: one packet
 	options          int // words of TCP options
@@ -26,7 +26,7 @@ type segment struct {
 	port             uint16
 	fragment         uint16 // of IP, with its flags
 	complete, urgent bool
-	stamp            byte // in the options
+	stamp            byte // in the TCP options
 	ecn              exteth.GSOType
 }
 
@@ -79,8 +79,8 @@ func frameOf(p []byte) []byte {
 	return append([]byte{12: 8, 13: 0}, p...)
 }
 
-// onWire returns what packets stand for, less what has no meaning; push tells of the last
-// whether it had PSH.
+// onWire returns the packets on the wire that packets stand for, without fields that have no
+// meaning. push reports whether the last one had PSH.
 func onWire(t interface{ Fatalf(string, ...any) }, packets []packet) (wire [][]byte, push bool) {
 	take := func(f []byte) {
 		p := append([]byte(nil), f[mtu.MACHeader:]...)
@@ -120,7 +120,7 @@ func onWire(t interface{ Fatalf(string, ...any) }, packets []packet) (wire [][]b
 	return wire, push
 }
 
-// couplesOf makes trains of packets as the loop does.
+// couplesOf joins packets to trains as the loop does.
 func couplesOf(packets []packet) (out []packet) {
 	for len(packets) > 0 {
 		p := make([]byte, device.BigPacket+4096)
@@ -148,8 +148,8 @@ func couplesOf(packets []packet) (out []packet) {
 	return out
 }
 
-// What packets stand for on the wire is the same with and without trains; whatever differs
-// between two of them but for IDs and PSH parts them.
+// Packets stand for the same packets on the wire with and without trains. Any difference between
+// two of them except IDs and PSH separates them.
 func TestTrainsMeanTheSame(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := plainSegment(0, 0)
@@ -157,7 +157,7 @@ func TestTrainsMeanTheSame(t *testing.T) {
 		s.options = rapid.IntRange(0, 10).Draw(t, "options")
 		size := rapid.SampledFrom([]int{1448, 8948, 60000, 65535 - 20 - 20 - 4*s.options}).Draw(t, "size")
 		var packets []packet
-		parted := true // from the one before
+		parted := true // from the packet before
 		trains := 0
 		for range rapid.IntRange(1, 9).Draw(t, "packets") {
 			whole := (65535 - 20 - 20 - 4*s.options) / size
@@ -229,7 +229,7 @@ func TestTrainsMeanTheSame(t *testing.T) {
 	})
 }
 
-// Each difference parts two packets, and none does not.
+// Each difference separates two packets, and without one they are not separated.
 func TestTrainsPart(t *testing.T) {
 	const size = 32768
 	first := plainSegment(size, 0)
@@ -292,7 +292,7 @@ func TestTrainsPart(t *testing.T) {
 	}
 }
 
-// trainOf are packets of one connection that are a train together.
+// trainOf returns packets of one connection that form one train.
 func trainOf(n, size int) (packets []packet) {
 	s := plainSegment(size, 0)
 	for range n {
@@ -302,15 +302,15 @@ func trainOf(n, size int) (packets []packet) {
 	return packets
 }
 
-// A node that takes big packets gets trains of up to four of the longest, others what was
-// sent; what is between them stays there.
+// A node that takes big packets gets trains of up to four of the longest; others get what was sent.
+// Other packets between them stay where they are.
 func TestTrains(t *testing.T) {
 	const size = 65483
 	other := plainSegment(40000, 0)
 	other.port = 81
 	for name, c := range map[string]struct {
 		caps exteth.Caps
-		want []int // packets that each of those that arrive is made of
+		want []int // how many packets each arriving packet is made of
 	}{
 		"big":     {exteth.CapAll, []int{4, 2, 1, 1, 1, 1, 1}},
 		"not big": {exteth.CapAll &^ exteth.CapBig, []int{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}},
@@ -321,10 +321,11 @@ func TestTrains(t *testing.T) {
 					d.caps = c.caps
 				}
 			}, func(r *rig) {
-				r.n[0].dev.send(udp(addr4(0), addr4(1), 40, 1)) // which finds its neighbour
+				r.n[0].dev.send(udp(addr4(0), addr4(1), 40, 1)) // which resolves its neighbour
 				r.settle()
 				r.n[1].dev.take()
-				packets := append(trainOf(6, size), other.packet(), packet{data: udp(addr4(0), addr4(1), 25, 1)}) // a byte longer than the header of the one before
+				// a byte longer than the header of the one before
+				packets := append(trainOf(6, size), other.packet(), packet{data: udp(addr4(0), addr4(1), 25, 1)})
 				packets = append(packets, trainOf(1, size)...)
 				packets = append(packets, packet{data: udp(addr4(0), addr4(1), 60000, 1)}, packet{data: udp(addr4(0), addr4(1), 1, 1)})
 				d := r.n[0].dev
@@ -356,15 +357,15 @@ func TestTrains(t *testing.T) {
 	}
 }
 
-// What a node is to pass on goes to it as it is.
+// Packets that a node is to forward reach it unchanged.
 func TestTrainsEndAtTheNode(t *testing.T) {
 	simulate(t, 2, func(k int, c *Config, _ *fakeDevice) {
 		c.Routes = []device.Route{{Destination: netip.MustParsePrefix("10.3.0.0/16"), Gateway: addr4(1)}}
 	}, func(r *rig) {
-		r.n[0].dev.send(udp(addr4(0), addr4(1), 40, 1)) // which finds its neighbour
+		r.n[0].dev.send(udp(addr4(0), addr4(1), 40, 1)) // which resolves its neighbour
 		r.settle()
 		r.n[1].dev.take()
-		for round := range 2 * exteth.DefaultBuffers { // all come back
+		for round := range 2 * exteth.DefaultBuffers { // so that all buffers are used and come back
 			beyond := round%2 == 1
 			packets := trainOf(2, 60000)
 			if beyond {
@@ -382,10 +383,10 @@ func TestTrainsEndAtTheNode(t *testing.T) {
 	})
 }
 
-// A kernel that has no memory for a big packet in one piece gets it in pieces.
+// If the kernel has no memory for a big packet in one piece, it gets it in pieces.
 func TestBigIsCut(t *testing.T) {
 	simulate(t, 2, nil, func(r *rig) {
-		r.n[0].dev.send(udp(addr4(0), addr4(1), 40, 1)) // which finds its neighbour
+		r.n[0].dev.send(udp(addr4(0), addr4(1), 40, 1)) // which resolves its neighbour
 		r.settle()
 		r.n[1].dev.take()
 		r.n[1].dev.longest = int(mtu.MaxIPv4)
@@ -402,7 +403,7 @@ func TestBigIsCut(t *testing.T) {
 		if s := r.n[1].Snapshot(); s.Counters["rx_refused"] != 0 || s.Statistics.RXDropped != 0 {
 			t.Errorf("counted as lost: %v", s.Counters)
 		}
-		// Not into very many.
+		// But not in very many pieces.
 		for _, size := range []int{536, 535} {
 			var packets []packet
 			s := plainSegment(65000/size*size, size)
@@ -426,7 +427,7 @@ func TestBigIsCut(t *testing.T) {
 func TestTrainsKeepBudget(t *testing.T) {
 	simulate(t, 2, nil, func(r *rig) {
 		n, d := r.n[0], r.n[0].dev
-		d.send(udp(addr4(0), addr4(1), 40, 1)) // which finds its neighbour
+		d.send(udp(addr4(0), addr4(1), 40, 1)) // which resolves its neighbour
 		r.settle()
 		r.n[1].dev.take()
 		n.ask(func() {
@@ -446,7 +447,7 @@ func TestTrainsKeepBudget(t *testing.T) {
 	})
 }
 
-// A poll takes fewer of packets that are longer: its budget is in those of 64 KiB.
+// A poll takes fewer packets if they are longer: its budget counts packets of 64 KiB.
 func TestBudgetOfBig(t *testing.T) {
 	simulate(t, 2, nil, func(r *rig) {
 		n := r.n[1]

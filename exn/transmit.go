@@ -18,13 +18,12 @@ const (
 	etherTypeARP  = 0x0806
 )
 
-// pendingMemory bounds what packets that wait for their neighbours may hold together:
-// 64 of the longest for one neighbour. Counting packets alone would let a scan of
-// addresses hold 2 GiB.
+// pendingMemory bounds the memory of packets that wait for their neighbours: 64 of the longest for
+// one neighbour. If only packets were counted, a scan of addresses could hold 2 GiB.
 const pendingMemory = arp.PendingPackets << 16
 
-// A waiting packet is a copy: buffers are too few to let them wait for seconds. It has
-// room for a MAC header, since the errors that answer it are made of frames.
+// A waiting packet is a copy: there are too few buffers to hold some for seconds. It has room for a
+// MAC header, because the errors that answer it are made of frames.
 type waiting struct {
 	frame []byte
 	vnet  exteth.VNet
@@ -66,19 +65,19 @@ func (i *Interface) transmit(b *exteth.Buffer, n int, v exteth.VNet) {
 		return
 	}
 	if hop == to && kind == etherTypeIPv4 && i.couples(node) {
-		// To the node itself: one that passes packets on has no use for a train.
+		// Only to the node itself: a node that forwards packets has no use for a train.
 		n, v = i.readTrain(b, n, v.Shift(-i.base))
 		v = v.Shift(i.base)
 	}
 	i.send(b, off, mtu.MACHeader+n, v, now)
 }
 
-// couples reports whether trains can go to a node.
+// couples reports whether trains may be sent to a node.
 func (i *Interface) couples(node fabric.NodeID) bool {
 	return i.parts != nil && i.eth.Takes(node, exteth.CapBig)
 }
 
-// transmitGroup sends a packet to all who listen to a group.
+// transmitGroup sends a packet to all members of a group.
 func (i *Interface) transmitGroup(b *exteth.Buffer, n int, group netip.Addr, kind uint16, v exteth.VNet, now time.Duration) {
 	to, _ := multicast.MACOf(group)
 	off := i.putHeader(b, to, kind)
@@ -87,7 +86,7 @@ func (i *Interface) transmitGroup(b *exteth.Buffer, n int, group netip.Addr, kin
 	i.send(b, off, mtu.MACHeader+n, v, now)
 }
 
-// destination reads where an IP packet goes; kind 0 means that it is none.
+// destination returns where an IP packet goes; kind 0 means that it is not IP.
 func destination(p []byte) (to netip.Addr, kind uint16) {
 	switch {
 	case len(p) >= mtu.IPv4Header && p[0]>>4 == 4:
@@ -101,8 +100,7 @@ func destination(p []byte) (to netip.Addr, kind uint16) {
 // limitedBroadcast means everybody on the link.
 var limitedBroadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 
-// subnetBroadcast reports whether an address is the last of a subnet of the
-// interface, which means everybody in it.
+// subnetBroadcast reports whether an address is the broadcast address of a subnet of the interface.
 func (i *Interface) subnetBroadcast(a netip.Addr) bool {
 	v := a.As4()
 	n := binary.BigEndian.Uint32(v[:])
@@ -115,8 +113,8 @@ func (i *Interface) subnetBroadcast(a netip.Addr) bool {
 	return false
 }
 
-// nextHop returns the neighbour that a packet goes to: the destination itself, or
-// the gateway of a route with a longer prefix than any that the interface is in.
+// nextHop returns the neighbour to send a packet to: the destination itself, or the gateway of a
+// route whose prefix is longer than those of the interface's subnets that contain the destination.
 func (i *Interface) nextHop(to netip.Addr) (hop netip.Addr) {
 	longest := -1
 	for _, r := range i.cfg.Routes {
@@ -135,7 +133,7 @@ func (i *Interface) nextHop(to netip.Addr) (hop netip.Addr) {
 	return hop
 }
 
-// putHeader writes the MAC header in front of the packet, and returns where it is.
+// putHeader writes the MAC header in front of the packet and returns its offset.
 func (i *Interface) putHeader(b *exteth.Buffer, to arp.MAC, kind uint16) (off int) {
 	off = exteth.Headroom - mtu.MACHeader
 	h := b.Bytes[off:exteth.Headroom]
@@ -145,7 +143,7 @@ func (i *Interface) putHeader(b *exteth.Buffer, to arp.MAC, kind uint16) (off in
 	return off
 }
 
-// send hands a frame to EXT-Eth.
+// send passes a frame to EXT-Eth.
 func (i *Interface) send(b *exteth.Buffer, off, n int, v exteth.VNet, now time.Duration) {
 	if err := i.eth.Send(b, off, n, v, now); err == exteth.ErrTooBig {
 		i.tooBig(b.Bytes[off:off+n], v)
@@ -153,7 +151,7 @@ func (i *Interface) send(b *exteth.Buffer, off, n int, v exteth.VNet, now time.D
 	}
 }
 
-// sendFrame sends a frame from elsewhere: netstack's or a claim's.
+// sendFrame sends a frame that netstack or a claim has made.
 func (i *Interface) sendFrame(frame []byte, now time.Duration) {
 	b := i.eth.Borrow()
 	if b == nil {
@@ -164,7 +162,7 @@ func (i *Interface) sendFrame(frame []byte, now time.Duration) {
 	i.send(b, off, copy(b.Bytes[off:], frame), exteth.VNet{}, now)
 }
 
-// tooBig tells the local sender of a frame that it does not fit the receiver.
+// tooBig tells the local sender that its frame does not fit the receiver.
 func (i *Interface) tooBig(frame []byte, v exteth.VNet) {
 	answer, ok := exteth.AppendTooBig(i.scratch[:0], frame, i.eth.TooBig(frame, v))
 	if !ok {
@@ -174,8 +172,8 @@ func (i *Interface) tooBig(frame []byte, v exteth.VNet) {
 	i.answer(answer)
 }
 
-// answer gives a frame of our own to the kernel. If it does not take it, that is as
-// if it had been lost on the way.
+// answer writes a frame of our own to the kernel. If the kernel refuses it, the frame counts as
+// lost on the way.
 func (i *Interface) answer(frame []byte) { _ = i.dev.Write(frame[i.base:], exteth.VNet{}) }
 
 // wait keeps a copy of a packet until its neighbour is known.
@@ -191,7 +189,7 @@ func (i *Interface) wait(hop netip.Addr, w waiting, now time.Duration) {
 	}
 }
 
-// dropPending gives a packet up that waited in vain, and says so to its sender.
+// dropPending gives up a packet that waited in vain and tells its sender.
 func (i *Interface) dropPending(w waiting, why arp.PendingDrop) {
 	i.pendingLen -= len(w.frame)
 	i.stats.count([...]counter{
@@ -207,7 +205,7 @@ func (i *Interface) dropPending(w waiting, why arp.PendingDrop) {
 	}
 }
 
-// neighbourChanged sends what waited for a neighbour that is known now.
+// neighbourChanged sends the packets that waited for a neighbour that is known now.
 func (i *Interface) neighbourChanged(a netip.Addr, now time.Duration) {
 	node, ok := i.cache.Lookup(a, now)
 	if !ok || i.pending == nil {
@@ -228,7 +226,7 @@ func (i *Interface) neighbourChanged(a netip.Addr, now time.Duration) {
 	}
 }
 
-// joinGroups brings the node's fabric groups to what the membership wants.
+// joinGroups joins and leaves fabric groups until they match the membership.
 func (i *Interface) joinGroups() {
 	wanted := i.membership.Groups()
 	if wanted == i.groups {
@@ -250,9 +248,9 @@ func (i *Interface) joinGroups() {
 	i.groups = wanted
 }
 
-// askMembers lets the kernel report what it has joined: of an adopted interface
-// that was before our time, and while there was no carrier it reported to nobody.
-// The question comes as from another node.
+// askMembers makes the kernel report the groups that it has joined. An adopted interface joined
+// them before this process started, and without a carrier the reports reached nobody. The query
+// appears to come from another node.
 func (i *Interface) askMembers(time.Duration) {
 	other := i.cfg.Prefix.MAC(i.cfg.Node.ID() ^ 1)
 	i.answer(multicast.AppendIGMPQuery(i.scratch[:0], other))
