@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// tap is an interface as far as a capture sees it.
+// tap is a capture source for tests.
 type tap struct{ f func(*exn.CaptureFrame) }
 
 func (t *tap) Capture(f func(*exn.CaptureFrame)) (stop func()) {
@@ -37,8 +37,8 @@ var about = About{Program: "exn-tun test", Name: "exn0", Description: "node 7 of
 
 func mac(n fabric.NodeID) arp.MAC { return arp.DefaultPrefix.MAC(n) }
 
-// ip4 makes an IPv4 frame from node 7 to node 3 with the given payload, at a fragment
-// offset in units of 8 bytes.
+// ip4 makes an IPv4 frame from node 7 to node 3 with the given payload, at a fragment offset in
+// units of 8 bytes.
 func ip4(protocol uint8, offset uint16, payload ...byte) []byte {
 	to, from := mac(3), mac(7)
 	b := append(append(to[:], from[:]...), 0x08, 0)
@@ -50,7 +50,7 @@ func ip4(protocol uint8, offset uint16, payload ...byte) []byte {
 	return append(b, payload...)
 }
 
-// ip6 makes an IPv6 frame with what follows the fixed header.
+// ip6 makes an IPv6 frame with the given bytes after the fixed header.
 func ip6(next uint8, rest ...byte) []byte {
 	b := append(ip4(0, 0)[:12], 0x86, 0xdd, 0x60, 0, 0, 0)
 	b = binary.BigEndian.AppendUint16(b, uint16(len(rest)))
@@ -73,10 +73,11 @@ func arpRequest() []byte {
 	return p.AppendFrame(nil, arp.Broadcast)
 }
 
-// frames are one of each kind.
+// frames returns one frame of each kind.
 func frames() map[string]*exn.CaptureFrame {
 	super := append(ip4(protoTCP, 0, tcp(43210, 5201)...), make([]byte, 60000)...)
-	extended := append([]byte{protoTCP, 0, 1, 4, 0, 0, 0, 0}, tcp(1, 2)...) // behind hop-by-hop options
+	// after hop-by-hop options
+	extended := append([]byte{protoTCP, 0, 1, 4, 0, 0, 0, 0}, tcp(1, 2)...)
 	return map[string]*exn.CaptureFrame{
 		"super": {Sent: true, Peer: 3, Rendezvous: true, Frame: super,
 			VNet: exteth.VNet{Flags: exteth.NeedsChecksum, GSO: exteth.GSOTCPv4, GSOSize: 1448, CsumStart: 34, CsumOffset: 16}},
@@ -224,14 +225,14 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// Who looks too slowly loses frames and is told how many; the interface never waits.
+// A slow reader loses frames and is told how many. The interface never waits.
 func TestSlowLooker(t *testing.T) {
 	r, w := io.Pipe()
 	source, done := new(tap), make(chan error)
 	ctx, stop := context.WithCancel(t.Context())
 	go func() { done <- Stream(ctx, w, source, about, Options{}) }()
 	reader := NewReader(r)
-	for range 2 { // the start: what follows is written when there are frames
+	for range 2 { // the start of the stream; the rest is written once there are frames
 		if _, err := reader.Next(); err != nil {
 			t.Fatal(err)
 		}
@@ -261,7 +262,7 @@ func TestSlowLooker(t *testing.T) {
 	}
 }
 
-// What crossed before the end is in the stream.
+// Frames that crossed before the end are in the stream.
 func TestStreamEnds(t *testing.T) {
 	for range 20 {
 		r, w := io.Pipe()
@@ -302,7 +303,7 @@ func TestStreamRefuses(t *testing.T) {
 	}
 }
 
-// Wireshark's own reader takes the stream, and finds frames by what the comments say.
+// Wireshark's own reader accepts the stream, and finds frames by their comments.
 func TestTshark(t *testing.T) {
 	if testing.Short() {
 		t.Skip("tshark is a large package; make test-all")

@@ -1,17 +1,17 @@
-// Package capture shows the frames of an interface: it streams them as pcapng, which
-// Wireshark and tshark read, with what only the fabric knows in the comment of each.
+// Package capture streams the frames of an interface as pcapng, which Wireshark and tshark read.
+// The comment of each frame says what only the fabric knows of it.
 //
-//	in the daemon:    err := capture.Stream(ctx, connection, iface, about, options)
-//	who looks:        r := capture.NewReader(connection)
-//	                  for { b, err := r.Next(); file.Write(b.Raw); fmt.Println(b.Frame.Line()) }
+//	in the daemon:      err := capture.Stream(ctx, connection, iface, about, options)
+//	in the reader:      r := capture.NewReader(connection)
+//	                    for { b, err := r.Next(); file.Write(b.Raw); fmt.Println(b.Frame.Line()) }
 //
-// The daemon writes pcapng itself, so there is one format from the tap to the file;
-// the Reader is for that stream, not for pcapng of others.
+// The daemon writes pcapng itself, so there is one format from the tap to the file. The Reader is
+// for that stream, not for other pcapng files.
 //
 // # Comments
 //
-// A comment has these words, of which tshark finds one by
-// frame.comment contains "rendezvous":
+// A comment consists of these words. tshark finds frames by them, for example with frame.comment
+// contains "rendezvous":
 //
 //	out 7->3            sent by node 7 to node 3; in 3->7: received
 //	out 7->group 63     sent to a multicast group of the fabric
@@ -22,7 +22,7 @@
 //
 // # Filters
 //
-// A filter is made of these, joined by and, or, not and parentheses:
+// A filter consists of these tests, joined by and, or, not and parentheses:
 //
 //	host ADDR           from or to an IPv4 or IPv6 address (ARP: about it)
 //	net PREFIX          the same of a subnet, such as 10.2.0.0/24
@@ -33,10 +33,10 @@
 //	eager rendezvous    how the frame crossed the fabric
 //	multicast           to a group, broadcasts included
 //
-// It binds as in pcap filters: not before and before or. An empty filter takes all.
+// Precedence is as in pcap filters: not before and before or. An empty filter matches all frames.
 //
-// # What it costs
+// # Cost
 //
-// Nothing while nobody looks. The tap copies frames into a queue of a bounded size,
-// and never waits: what does not fit is dropped from the capture, and counted there.
+// Without a capture there is no cost. The tap copies frames into a queue of bounded size and never
+// waits. A frame that does not fit is missing from the capture, and counted there.
 package capture

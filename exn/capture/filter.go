@@ -14,8 +14,8 @@ import (
 // ErrFilter is wrapped by every error about a filter.
 var ErrFilter = errors.New("capture: bad filter")
 
-// A Filter says which frames are wanted; see the package comment for its language.
-// The zero value takes all. It may be used by one goroutine at a time.
+// A Filter selects frames; see the package comment for its language. The zero value selects all.
+// One goroutine at a time may use it.
 type Filter struct {
 	root test
 	head headers
@@ -24,7 +24,7 @@ type Filter struct {
 // A test looks at one frame.
 type test func(c *exn.CaptureFrame, h *headers) bool
 
-// ParseFilter reads a filter.
+// ParseFilter parses a filter.
 func ParseFilter(text string) (*Filter, error) {
 	p := parser{words: strings.Fields(strings.NewReplacer("(", " ( ", ")", " ) ").Replace(text))}
 	if len(p.words) == 0 {
@@ -35,12 +35,12 @@ func ParseFilter(text string) (*Filter, error) {
 		err = fmt.Errorf("unexpected %q", p.words[p.at])
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w %q: %w; exn-tun help capture lists what there is", ErrFilter, text, err)
+		return nil, fmt.Errorf("%w %q: %w; exn-tun help capture describes filters", ErrFilter, text, err)
 	}
 	return &Filter{root: root}, nil
 }
 
-// Match reports whether a frame is wanted.
+// Match reports whether the filter selects a frame.
 func (f *Filter) Match(c *exn.CaptureFrame) bool {
 	if f.root == nil {
 		return true
@@ -49,7 +49,7 @@ func (f *Filter) Match(c *exn.CaptureFrame) bool {
 	return f.root(c, &f.head)
 }
 
-// deepest bounds the parentheses and nots of a filter, which comes from others.
+// deepest bounds the nesting of parentheses and nots in a filter, which comes from other processes.
 const deepest = 100
 
 type parser struct {
@@ -65,7 +65,7 @@ func (p *parser) take(word string) bool {
 	return false
 }
 
-// next returns the next word, "" at the end.
+// next returns the next word, or "" at the end.
 func (p *parser) next() string {
 	if p.at == len(p.words) {
 		return ""
@@ -113,7 +113,7 @@ func (p *parser) not(depth int) (test, error) {
 	return p.primitive()
 }
 
-// words are the primitives without an argument.
+// words are the tests without an argument.
 var words = map[string]test{
 	"arp":        func(_ *exn.CaptureFrame, h *headers) bool { return h.etherType == etherTypeARP },
 	"ip":         func(_ *exn.CaptureFrame, h *headers) bool { return h.etherType == etherTypeIPv4 },
@@ -136,32 +136,32 @@ func (p *parser) primitive() (test, error) {
 	}
 	switch word {
 	case "":
-		return nil, errors.New("something is missing at the end")
+		return nil, errors.New("it ends too early")
 	case "host", "net", "port", "node":
 	default:
 		return nil, fmt.Errorf("unknown word %q", word)
 	}
 	value := p.next()
 	if value == "" {
-		return nil, fmt.Errorf("%s of what?", word)
+		return nil, fmt.Errorf("%s needs an argument", word)
 	}
 	switch word {
 	case "host":
 		a, err := netip.ParseAddr(value)
 		if err != nil {
-			return nil, fmt.Errorf("%q is no IP address", value)
+			return nil, fmt.Errorf("%q is not an IP address", value)
 		}
 		return func(_ *exn.CaptureFrame, h *headers) bool { return h.source == a || h.destination == a }, nil
 	case "net":
 		n, err := netip.ParsePrefix(value)
 		if err != nil {
-			return nil, fmt.Errorf("%q is no subnet, like 10.2.0.0/24", value)
+			return nil, fmt.Errorf("%q is not a subnet like 10.2.0.0/24", value)
 		}
 		return func(_ *exn.CaptureFrame, h *headers) bool { return n.Contains(h.source) || n.Contains(h.destination) }, nil
 	case "port":
 		n, err := strconv.ParseUint(value, 10, 16)
 		if err != nil {
-			return nil, fmt.Errorf("%q is no port", value)
+			return nil, fmt.Errorf("%q is not a port", value)
 		}
 		port := uint16(n)
 		return func(_ *exn.CaptureFrame, h *headers) bool {
@@ -170,7 +170,7 @@ func (p *parser) primitive() (test, error) {
 	}
 	n, err := strconv.ParseUint(value, 10, 16)
 	if err != nil || fabric.NodeID(n) > fabric.MaxNodeID {
-		return nil, fmt.Errorf("%q is no node", value)
+		return nil, fmt.Errorf("%q is not a node ID", value)
 	}
 	return func(c *exn.CaptureFrame, _ *headers) bool {
 		return c.Peer == fabric.NodeID(n) && !(c.Sent && c.Multicast)

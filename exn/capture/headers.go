@@ -22,19 +22,20 @@ const (
 	protoICMPv6 = 58
 )
 
-// headers are what a filter looks at and what a line shows.
+// headers are the fields that filters test and lines show.
 type headers struct {
 	etherType                   uint16
-	protocol                    uint8 // protoNone for other than IP
+	protocol                    uint8 // protoNone if the packet is not IP
 	source, destination         netip.Addr
-	ports                       bool // the ports are known: not in later fragments
+	ports                       bool // the ports are known; they are not in later fragments
 	sourcePort, destinationPort uint16
 	kind                        uint8 // ICMP: its type; TCP: its flags; ARP: its operation
 }
 
-// parse reads what it can of a frame, each byte once: it may be another node's memory.
+// parse reads what it can of a frame, each byte once, because it may lie in another node's memory.
 func (h *headers) parse(frame []byte) {
-	var copied [mtu.MACHeader + mtu.IPv4HeaderMost + mtu.TCPHeader + 100]byte // room for some extension headers
+	// room for some extension headers
+	var copied [mtu.MACHeader + mtu.IPv4HeaderMost + mtu.TCPHeader + 100]byte
 	b := copied[:copy(copied[:], frame)]
 	*h = headers{protocol: protoNone}
 	if len(b) < mtu.MACHeader {
@@ -95,7 +96,7 @@ func (h *headers) transport(b []byte) {
 	}
 }
 
-// String is a line's middle: who talks to whom, and of what.
+// String returns the middle of a line: the two ends, and what they exchange.
 func (h *headers) String() string {
 	end := func(a netip.Addr, port uint16) string {
 		if h.ports {
@@ -125,7 +126,7 @@ func (h *headers) String() string {
 	return fmt.Sprintf("%s > %s %s", end(h.source, h.sourcePort), end(h.destination, h.destinationPort), what)
 }
 
-// flags shows the flags of TCP as tcpdump does.
+// flags formats TCP flags as tcpdump does.
 func flags(f uint8) string {
 	s := []byte(" [")
 	for i, c := range []byte("FSRP.U") {

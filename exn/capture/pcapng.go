@@ -8,8 +8,8 @@ import (
 	"exnet/exn"
 )
 
-// pcapng, of draft-ietf-opsawg-pcapng: blocks of a type and a length, which stands at
-// both ends. All of them are little-endian here, whatever the machine.
+// pcapng (draft-ietf-opsawg-pcapng) consists of blocks, each with a type, and a length at both
+// ends. Here all of them are little-endian, whatever the machine.
 const (
 	blockSection    = 0x0A0D0D0A
 	blockInterface  = 1
@@ -30,12 +30,12 @@ const (
 
 	nanoseconds = 9 // the resolution of times: 10^-9 s
 
-	// The flags of a packet: direction, and to whom it is.
+	// The flags of a packet: its direction, and whether it is unicast, multicast or broadcast.
 	flagInbound, flagOutbound           = 1, 2
 	flagUnicast, flagGroup, flagAllHost = 1 << 2, 2 << 2, 3 << 2
 )
 
-// A block is appended to a buffer. Options and data are padded to 4 bytes.
+// A block is being appended to a buffer. Options and data are padded to 4 bytes.
 type block struct {
 	b     []byte
 	start int
@@ -44,7 +44,7 @@ type block struct {
 func begin(b []byte, kind uint32) block {
 	s := block{b, len(b)}
 	s.u32(kind)
-	s.u32(0) // its length, known at the end
+	s.u32(0) // the length, set at the end
 	return s
 }
 
@@ -79,13 +79,13 @@ func (s *block) moment(t time.Time) {
 	s.u32(uint32(n))
 }
 
-// appendStart appends what a stream begins with: a section with one interface.
+// appendStart appends the beginning of a stream: a section with one interface.
 func appendStart(b []byte, about About, snap int) []byte {
 	s := begin(b, blockSection)
 	s.u32(byteOrderMagic)
 	s.u16(1) // version 1.0
 	s.u16(0)
-	s.u32(0xffffffff) // the length of the section is not known
+	s.u32(0xffffffff) // the length of the section: unknown
 	s.u32(0xffffffff)
 	s.option(optionApplication, []byte(about.Program))
 	s = begin(s.end(), blockInterface)
@@ -98,7 +98,7 @@ func appendStart(b []byte, about About, snap int) []byte {
 	return s.end()
 }
 
-// appendFrame appends a frame. Its bytes are copied once.
+// appendFrame appends a frame. It copies each byte once.
 func appendFrame(b []byte, c *exn.CaptureFrame, self string, snap int) []byte {
 	n := len(c.Frame)
 	if snap > 0 {

@@ -19,11 +19,11 @@ const mostBlock = 1 << 20
 type Frame struct {
 	Time    time.Time
 	Length  int    // of the frame
-	Data    []byte // what was kept of it
+	Data    []byte // the part that was kept
 	Comment string
 }
 
-// Line shows a frame in one line.
+// Line formats a frame in one line.
 func (f *Frame) Line() string {
 	var h headers
 	h.parse(f.Data)
@@ -32,11 +32,11 @@ func (f *Frame) Line() string {
 
 // A Block is a part of a stream.
 type Block struct {
-	// Raw is the block as it stands in the stream, and goes to a file. It is valid
-	// until the next call of Next.
+	// Raw is the block as it appears in the stream, to be written to a file. It is valid until
+	// the next call of Next.
 	Raw     []byte
-	Frame   *Frame // nil for a block that is no frame
-	Dropped uint64 // how many frames the capture has lost so far, if the block says so
+	Frame   *Frame // nil if the block is not a frame
+	Dropped uint64 // how many frames the capture has lost so far, if the block says that
 }
 
 // A Reader reads what Stream writes.
@@ -48,10 +48,10 @@ type Reader struct {
 // NewReader makes a reader.
 func NewReader(r io.Reader) *Reader { return &Reader{r: bufio.NewReaderSize(r, 256<<10)} }
 
-// Waits says whether Next would have to wait for more of the stream.
+// Waits reports whether Next would have to wait for more of the stream.
 func (r *Reader) Waits() bool { return r.r.Buffered() == 0 }
 
-// Begun waits for the stream to begin: from then on each frame is captured.
+// Begun waits until the stream begins. From then on each frame is captured.
 func (r *Reader) Begun() error {
 	_, err := r.r.Peek(1)
 	return err

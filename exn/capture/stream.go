@@ -12,15 +12,15 @@ import (
 	"exnet/fabric"
 )
 
-// queueBytes bounds what waits for who looks: 64 super-packets, or 16 big ones.
+// queueBytes bounds the bytes that wait for the reader: 64 super-packets, or 16 big ones.
 const queueBytes = 64 * 68 << 10
 
-// A Source is what frames are captured of, such as an *exn.Interface.
+// A Source is something whose frames can be captured, such as an *exn.Interface.
 type Source interface {
 	Capture(f func(*exn.CaptureFrame)) (stop func())
 }
 
-// About says what is captured; it stands at the start of the stream.
+// About describes the source; the stream starts with it.
 type About struct {
 	Program     string // that captures, with its version
 	Name        string // of the interface
@@ -28,10 +28,10 @@ type About struct {
 	Node        fabric.NodeID
 }
 
-// Options say what is wanted.
+// Options select what is captured.
 type Options struct {
 	Filter string `json:"filter"`
-	Snap   int    `json:"snap"` // how many bytes of a frame are kept; 0: all
+	Snap   int    `json:"snap"` // how many bytes of each frame are kept; 0: all
 }
 
 // Check returns the error that Stream would return because of the options.
@@ -43,9 +43,9 @@ func (o Options) Check() error {
 	return err
 }
 
-// Stream writes the frames of an interface to w until ctx is done, which is no error, or
-// w fails. All that crossed before ctx was done are written, but those that w was too slow
-// for, which are counted in the stream.
+// Stream writes the frames of an interface to w until ctx is done, which is no error, or a write to
+// w fails. It writes all frames that crossed before ctx was done, except those for which w was too
+// slow; the stream says how many those are.
 func Stream(ctx context.Context, w io.Writer, from Source, about About, o Options) error {
 	if err := o.Check(); err != nil {
 		return err
@@ -86,9 +86,9 @@ func Stream(ctx context.Context, w io.Writer, from Source, about About, o Option
 	}
 }
 
-// A queue is between the tap, which must not wait, and the writer.
+// A queue connects the tap, which must not wait, with the writer.
 type queue struct {
-	more chan struct{} // holds a token when there is something
+	more chan struct{} // holds a token when there is something to write
 
 	mu      sync.Mutex
 	blocks  []byte
@@ -109,7 +109,7 @@ func (q *queue) put(c *exn.CaptureFrame, self string, snap int) {
 	}
 }
 
-// swap takes what waits, for an empty buffer.
+// swap exchanges the waiting blocks for an empty buffer.
 func (q *queue) swap(empty []byte) (full []byte, dropped uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -26,8 +26,8 @@ const maxReply = 64 << 20
 // ErrNobody means that no daemon answers for the node.
 var ErrNobody = errors.New("control: no daemon answers")
 
-// Nodes lists the nodes of a fabric directory that may be asked, in ID order. One
-// that was killed is listed too; asking it gives ErrNobody.
+// Nodes lists the nodes of a fabric directory that can be asked, in ID order. It includes nodes
+// whose daemon was killed; asking those gives ErrNobody.
 func Nodes(dir string) ([]fabric.NodeID, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -46,7 +46,7 @@ func Nodes(dir string) ([]fabric.NodeID, error) {
 	return nodes, nil
 }
 
-// An Answer is what follows the reply.
+// An Answer is the stream of bytes after a reply.
 type Answer struct {
 	r    *bufio.Reader
 	conn *net.UnixConn
@@ -68,9 +68,9 @@ func (a *Answer) Close() error {
 	return a.conn.Close()
 }
 
-// Ask asks the daemon of a node and decodes its reply. When ctx is done the handler's
-// context is, too: there is no answer, or it ends with what the handler still writes.
-// The caller closes the answer.
+// Ask asks the daemon of a node and decodes its reply. When ctx is done, the handler's context is
+// done, too. Before the reply, Ask then returns an error; after it, the answer ends with what the
+// handler still writes. The caller closes the answer.
 func Ask(ctx context.Context, dir string, node fabric.NodeID, command string, arguments, reply any) (*Answer, error) {
 	q := question{Version: version, Command: command}
 	var err error
@@ -118,7 +118,7 @@ func (a *Answer) reply(v any) error {
 		line = append(line, part...)
 		switch {
 		case errors.Is(err, io.EOF):
-			return fmt.Errorf("it hung up: %w", io.ErrUnexpectedEOF)
+			return fmt.Errorf("it closed the connection: %w", io.ErrUnexpectedEOF)
 		case err != nil && !errors.Is(err, bufio.ErrBufferFull):
 			return err
 		case len(line) > maxReply:
@@ -132,7 +132,7 @@ func (a *Answer) reply(v any) error {
 func decode(line []byte, v any) error {
 	var got answer
 	if err := json.Unmarshal(line, &got); err != nil {
-		return fmt.Errorf("its answer makes no sense: %w", err)
+		return fmt.Errorf("its answer is malformed: %w", err)
 	}
 	switch {
 	case got.Error != "":
@@ -143,12 +143,12 @@ func decode(line []byte, v any) error {
 		return nil
 	}
 	if err := json.Unmarshal(got.Reply, v); err != nil {
-		return fmt.Errorf("its reply makes no sense: %w", err)
+		return fmt.Errorf("its reply is malformed: %w", err)
 	}
 	return nil
 }
 
-// printable keeps the words of others from steering a terminal.
+// printable keeps other programs' text from sending control sequences to a terminal.
 func printable(r rune) rune {
 	if strconv.IsPrint(r) {
 		return r

@@ -36,7 +36,7 @@ func listen(t *testing.T, handlers map[string]Handler) (dir string, s *Server) {
 
 type sum struct{ A, B int }
 
-// calculator answers what tests ask.
+// calculator answers the questions of the tests.
 func calculator(c *Call) error {
 	var in sum
 	if err := c.Arguments(&in); err != nil {
@@ -97,7 +97,7 @@ func files(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// Who may attach may ask, and nobody else.
+// Processes that may attach may ask, and no others.
 func TestMode(t *testing.T) {
 	for dirMode, want := range map[os.FileMode]os.FileMode{0o700: 0o600, 0o770: 0o660} {
 		dir := t.TempDir()
@@ -116,7 +116,7 @@ func TestMode(t *testing.T) {
 	}
 }
 
-// A socket that a killed daemon left behind is nobody, and is replaced.
+// A socket that a killed daemon left behind answers nobody, and is replaced.
 func TestLeftover(t *testing.T) {
 	dir := t.TempDir()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socketPath(dir, node), Net: "unix"})
@@ -145,7 +145,7 @@ func TestLeftover(t *testing.T) {
 	a.Close()
 }
 
-// A handler may go on after its reply, until who asks has gone.
+// A handler may go on writing after its reply, until the asker has gone.
 func TestStream(t *testing.T) {
 	ended := make(chan error, 1)
 	dir, _ := listen(t, map[string]Handler{"count": func(c *Call) error {
@@ -202,7 +202,7 @@ func TestCloseEndsStreams(t *testing.T) {
 	}
 }
 
-// A cancelled question ends at once, also when nobody answers.
+// A cancelled question ends at once, even when nobody answers.
 func TestCancel(t *testing.T) {
 	asked := make(chan struct{})
 	dir, _ := listen(t, map[string]Handler{"think": func(c *Call) error {
@@ -217,7 +217,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// Who wants no more gets what the handler still has to say.
+// An asker that wants no more still gets what the handler has to say.
 func TestCancelledStream(t *testing.T) {
 	dir, _ := listen(t, map[string]Handler{"tell": func(c *Call) error {
 		if err := c.Reply(nil); err != nil {
@@ -283,13 +283,13 @@ func TestHostileQuestions(t *testing.T) {
 		}
 		io.WriteString(conn, question)
 		conn.CloseWrite()
-		got, _ := io.ReadAll(conn) // reset where not all was read
+		got, _ := io.ReadAll(conn) // a reset if the server did not read everything
 		if !strings.Contains(string(got), says) || says == "" && len(got) > 0 {
 			t.Errorf("%.50q: answer %q does not say %q", question, got, says)
 		}
 		conn.Close()
 	}
-	// Those who ask nothing hold nobody up.
+	// Clients that ask nothing delay nobody.
 	var idle []net.Conn
 	for range maxCalls - 1 {
 		conn, err := net.Dial("unix", socketPath(dir, node))
@@ -320,8 +320,8 @@ func TestHostileAnswers(t *testing.T) {
 	for text, says := range map[string]string{
 		"":                               "hung up",
 		`{"exnet":1,"reply":3}`:          "hung up",
-		"hello\n":                        "makes no sense",
-		`{"exnet":1,"reply":"x"}` + "\n": "its reply makes no sense",
+		"hello\n":                        "is malformed",
+		`{"exnet":1,"reply":"x"}` + "\n": "its reply is malformed",
 		`{"exnet":9,"reply":3}` + "\n":   "version 9",
 		`{"exnet":1,"error":"\u001b[2Jgone"}` + "\n": "[2Jgone",
 	} {
@@ -332,7 +332,7 @@ func TestHostileAnswers(t *testing.T) {
 	}
 }
 
-// decodeAll asks somebody who answers with a text.
+// decodeAll asks a server that answers with a text.
 func decodeAll(t *testing.T, text string) error {
 	t.Helper()
 	dir := t.TempDir()

@@ -20,18 +20,18 @@ import (
 )
 
 const (
-	// version is what both sides must speak.
+	// version is the protocol version that both sides must speak.
 	version = 1
-	// maxQuestion bounds a question in bytes; the longest real one is a capture filter.
+	// maxQuestion bounds a question in bytes. The longest real one is a capture filter.
 	maxQuestion = 4096
-	// maxCalls bounds the questions asked at once. More wait in the socket's queue.
+	// maxCalls bounds the questions that are answered at once. More wait in the socket's queue.
 	maxCalls = 32
-	// patience is how long a question may take to arrive, a reader not to read, and the
-	// rest of an answer that is no longer wanted to come.
+	// patience bounds how long a question may take to arrive, how long a reader may pause, and
+	// how long the rest of an unwanted answer may take.
 	patience = 5 * time.Second
 )
 
-// question and answer are the first lines of both directions.
+// question and answer are the first lines of the two directions.
 type question struct {
 	Version   int             `json:"exnet"`
 	Command   string          `json:"command"`
@@ -44,20 +44,20 @@ type answer struct {
 	Reply   json.RawMessage `json:"reply,omitempty"`
 }
 
-// A Handler answers one question, on a goroutine of its own. An error before the
-// reply is told to who asks.
+// A Handler answers one question, on a goroutine of its own. If it returns an error before it
+// replied, the asker gets the error.
 type Handler func(c *Call) error
 
 // A Call is one question. It belongs to its handler.
 type Call struct {
-	// Context is done when who asks has gone, or the server is closed.
+	// Context is done when the asker has gone, or the server is closed.
 	Context   context.Context
 	arguments json.RawMessage
 	conn      *net.UnixConn
 	replied   bool
 }
 
-// Arguments decodes the arguments; a field that v does not have is an error.
+// Arguments decodes the arguments. A field that v does not have is an error.
 func (c *Call) Arguments(v any) error {
 	if c.arguments == nil {
 		return nil
@@ -70,7 +70,7 @@ func (c *Call) Arguments(v any) error {
 	return nil
 }
 
-// Reply answers. It must be called once, before Write.
+// Reply sends the reply. It must be called once, before Write.
 func (c *Call) Reply(v any) error {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -88,8 +88,8 @@ func (c *Call) send(a answer) error {
 	return err
 }
 
-// Write sends what follows the reply. It fails when the reader does not take it
-// in time, or has gone.
+// Write sends bytes after the reply. It fails when the reader does not take them in time, or has
+// gone.
 func (c *Call) Write(b []byte) (int, error) {
 	if err := c.conn.SetWriteDeadline(time.Now().Add(patience)); err != nil {
 		return 0, err
@@ -97,7 +97,7 @@ func (c *Call) Write(b []byte) (int, error) {
 	return c.conn.Write(b)
 }
 
-// A Server answers the questions about one node.
+// A Server answers questions about one node.
 type Server struct {
 	listener *net.UnixListener
 	handlers map[string]Handler
@@ -110,8 +110,8 @@ func socketPath(dir string, node fabric.NodeID) string {
 	return filepath.Join(dir, fmt.Sprintf("exn-%d.sock", node))
 }
 
-// Listen starts to answer the questions about a node. The caller is attached as that
-// node: a socket that is there was left behind by a former one.
+// Listen starts to answer questions about a node. The caller is attached as that node, so an
+// existing socket was left behind by a former process.
 func Listen(dir string, node fabric.NodeID, handlers map[string]Handler) (*Server, error) {
 	path := socketPath(dir, node)
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -135,7 +135,7 @@ func Listen(dir string, node fabric.NodeID, handlers map[string]Handler) (*Serve
 	return s, nil
 }
 
-// modeIn says who may ask: those who may attach.
+// modeIn returns the mode of the socket: the processes that may attach may ask.
 func modeIn(dir string) (fs.FileMode, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(dir, &st); err != nil {
@@ -168,7 +168,8 @@ func (s *Server) accept(ctx context.Context) {
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
-			// Out of descriptors, most likely; trying at once would only burn the CPU.
+			// Most likely out of descriptors: an immediate retry would only burn CPU
+			// time.
 			select {
 			case <-time.After(100 * time.Millisecond):
 			case <-ctx.Done():
@@ -185,7 +186,7 @@ func (s *Server) accept(ctx context.Context) {
 // serve answers one connection.
 func (s *Server) serve(ctx context.Context, conn *net.UnixConn) {
 	defer conn.Close()
-	// Closing it is what ends a Read or Write that is under way.
+	// Closing the connection ends a Read or Write under way.
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -214,7 +215,7 @@ func (s *Server) serve(ctx context.Context, conn *net.UnixConn) {
 	c.arguments = q.Arguments
 	conn.SetReadDeadline(time.Time{})
 	gone := make(chan struct{})
-	go func() { // nothing more is asked: what comes is the end
+	go func() { // the asker sends nothing more, so any read is the end
 		defer close(gone)
 		r.ReadByte()
 		cancel()

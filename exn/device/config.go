@@ -15,30 +15,31 @@ import (
 // DefaultName is the name of the interface when none is given.
 const DefaultName = "exn0"
 
-// TxQueueLen is how many packets the kernel keeps for us to read (DRV-1). Fewer
-// than half of it makes TCP lose packets (64: 119 retransmits in a second).
+// TxQueueLen is how many packets the kernel queues for us to read (DRV-1). With less than half of
+// it TCP loses packets (with 64: 119 retransmits in a second).
 const TxQueueLen = 1000
 
-// Config says which interface to open. The zero value of each field is its default.
+// Config describes the interface to open. The zero value of each field is its default.
 type Config struct {
-	Name      string         // DefaultName
-	Namespace string         // name or path of the network namespace; "": the one of this process
-	Kind      Kind           // TUN
-	MAC       arp.MAC        // of the node: a TAP has it, a TUN has the link-local address made of it
-	MTU       int            // the largest there is: 65,535 for a TUN, 65,521 for a TAP
+	Name      string // default: DefaultName
+	Namespace string // name or path of the network namespace; default: that of this process
+	Kind      Kind   // default: TUN
+	// of the node: a TAP has it, a TUN gets the link-local address derived from it
+	MAC       arp.MAC
+	MTU       int            // default: the largest possible, 65,535 for a TUN and 65,521 for a TAP
 	Addresses []netip.Prefix // with the length of their subnet
-	Routes    []Route        // of the kernel, through this interface
-	Offloads  exteth.Caps    // none; those that the kernel does not have stay off
-	Owner     string         // who we are, shown by ip link as part of the alias
+	Routes    []Route        // routes of the kernel through this interface
+	Offloads  exteth.Caps    // default: none; offloads that the kernel lacks stay off
+	Owner     string         // who owns the interface; ip link shows it as part of the alias
 }
 
-// A Route says that a destination is reached by a gateway on the link.
+// A Route says that a gateway on the link leads to a destination.
 type Route struct {
 	Destination netip.Prefix
 	Gateway     netip.Addr
 }
 
-// Check finds what makes no sense, whatever the addresses of the interface are.
+// Check finds errors that do not depend on the addresses of the interface.
 func (r Route) Check() error {
 	if !r.Destination.IsValid() || !r.Gateway.IsValid() || r.Destination.Addr().Is4() != r.Gateway.Is4() {
 		return fmt.Errorf("route %v via %v: give a prefix and a gateway of the same family: %w", r.Destination, r.Gateway, ErrConfig)
@@ -46,11 +47,11 @@ func (r Route) Check() error {
 	return nil
 }
 
-// Check returns the error that Open would return because of the Config alone,
-// whatever the machine is like. It wraps ErrConfig.
+// Check returns the error that Open would return because of the Config alone, on any machine. It
+// wraps ErrConfig.
 func (c Config) Check() error { return c.complete() }
 
-// complete fills in the defaults and checks.
+// complete fills in the defaults and checks the Config.
 func (c *Config) complete() error {
 	if c.Name == "" {
 		c.Name = DefaultName
@@ -84,11 +85,11 @@ func (c *Config) complete() error {
 			return err
 		}
 		if a.Addr().Is6() && c.MTU < int(mtu.MinIPv6) {
-			return fmt.Errorf("address %v needs an MTU of %d at least, and %d was asked for; IPv6 has no smaller one: %w", a, mtu.MinIPv6, c.MTU, ErrConfig)
+			return fmt.Errorf("address %v needs an MTU of %d or more, as all of IPv6 does; the MTU is %d: %w", a, mtu.MinIPv6, c.MTU, ErrConfig)
 		}
 		for _, b := range c.Addresses[:i] {
 			if a.Addr() == b.Addr() {
-				return fmt.Errorf("address %v is there twice; give each once: %w", a.Addr(), ErrConfig)
+				return fmt.Errorf("address %v is given twice; give each address once: %w", a.Addr(), ErrConfig)
 			}
 		}
 	}
@@ -100,7 +101,7 @@ func (c *Config) complete() error {
 	return nil
 }
 
-// checkName wants what the kernel accepts as the name of an interface.
+// checkName checks that the kernel accepts a name for an interface.
 func checkName(name string) error {
 	remedy := ""
 	switch {
@@ -116,16 +117,16 @@ func checkName(name string) error {
 	return fmt.Errorf("interface name %q %s: %w", name, remedy, ErrConfig)
 }
 
-// CheckAddress wants an address that an interface can have.
+// CheckAddress checks that an interface can have the address.
 func CheckAddress(p netip.Prefix) error {
 	a, remedy := p.Addr(), ""
 	switch {
 	case !p.IsValid():
-		remedy = "is not one; write it with the length of its subnet, like 10.2.0.8/24 or fd00::8/64"
+		remedy = "is not valid; write it with the length of its subnet, like 10.2.0.8/24 or fd00::8/64"
 	case a.Is4In6():
 		remedy = "is an IPv4 address in IPv6 form; write it as IPv4"
 	case a.Zone() != "":
-		remedy = "has a zone, which the interface itself is; leave it out"
+		remedy = "has a zone, which is the interface itself; leave it out"
 	case a.IsUnspecified(), p.Bits() == 0:
 		remedy = "is no address of a host"
 	case a.IsMulticast():

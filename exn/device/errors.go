@@ -8,19 +8,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What can be wrong when a device is opened; errors.Is tells which.
+// The causes of a failed Open, for errors.Is.
 var (
-	// ErrConfig means that the Config asks for something that cannot be. Nothing was done.
+	// ErrConfig means that the Config asks for something impossible. Nothing was done.
 	ErrConfig = errors.New("device: impossible configuration")
 	// ErrTaken means that an interface of that name belongs to somebody else.
 	ErrTaken = errors.New("device: name taken")
-	// ErrMissing means that the namespace, or something of the kernel, is not there.
+	// ErrMissing means that the namespace or a feature of the kernel does not exist.
 	ErrMissing = errors.New("device: not available")
-	// ErrPermission means that the process may not do it.
+	// ErrPermission means that the process lacks a permission.
 	ErrPermission = errors.New("device: not permitted")
 )
 
-// permission says what to do about EPERM and EACCES.
+// permission adds the remedy for EPERM and EACCES.
 func permission(err error) error {
 	if errors.Is(err, fs.ErrPermission) {
 		return fmt.Errorf("%w; run as root, or with CAP_NET_ADMIN (and CAP_SYS_ADMIN to enter another namespace): %w", err, ErrPermission)

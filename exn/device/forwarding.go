@@ -7,28 +7,28 @@ import (
 	"time"
 )
 
-// A forwarding tells whether the kernel passes IPv4 packets on that come by an interface.
-// That it may says little: on a host with Docker it may in every namespace, for new ones
-// begin with the host's setting. So where it may, it counts for as long as it has done so
-// lately, for anybody in the namespace. Who looks seldom misses what was before the last minute.
+// A forwarding finds out whether the kernel forwards IPv4 packets that arrive on an interface. That
+// it may forward says little: with Docker it may in every namespace, because new ones copy the
+// host's setting. So where it may, it counts as forwarding for a while after the namespace has
+// forwarded any packet. If the last check was long ago, older packets do not count.
 type forwarding struct {
-	setting *os.File // the sysctl of the interface; nil: not known, so it does
-	counts  *os.File // of the namespace; nil: not known, so it does where it may
+	setting *os.File // the sysctl of the interface; nil: unknown, assume that it forwards
+	counts  *os.File // of the namespace; nil: unknown, assume that it forwards if it may
 
-	lasts  time.Duration // forwardingLasts but in tests
-	looked time.Time     // at counts
-	passed uint64        // so many packets had been then
-	until  time.Time     // it counts as passing packets on
+	lasts  time.Duration // forwardingLasts, except in tests
+	looked time.Time     // when counts was read
+	passed uint64        // packets forwarded up to then
+	until  time.Time     // counts as forwarding until this time
 }
 
 const (
-	// forwardingAgain is how soon to look again, for who has a use for it.
+	// forwardingAgain is how soon to check again while the answer matters.
 	forwardingAgain = time.Second
-	// forwardingLasts is how long it counts after one was.
+	// forwardingLasts is how long a namespace counts as forwarding after it forwarded a packet.
 	forwardingLasts = time.Minute
 )
 
-// openForwarding is of the namespace of the thread that calls it.
+// openForwarding opens the files for the namespace of the calling thread.
 func openForwarding(name string) (f forwarding) {
 	f.lasts = forwardingLasts
 	f.setting, _ = os.Open("/proc/sys/net/ipv4/conf/" + name + "/forwarding")
@@ -45,7 +45,7 @@ func (f *forwarding) close() {
 	}
 }
 
-// passesOn looks.
+// passesOn checks whether the kernel forwards.
 func (f *forwarding) passesOn(now time.Time) bool {
 	text := make([]byte, 4096)
 	if f.setting == nil {
@@ -71,7 +71,8 @@ func (f *forwarding) passesOn(now time.Time) bool {
 	return now.Before(f.until)
 }
 
-// forwarded finds the number of packets passed on: there is a line of names, and one of numbers.
+// forwarded finds the number of forwarded packets in /proc/net/snmp: a line of names, then one of
+// numbers.
 func forwarded(snmp []byte) (n uint64, ok bool) {
 	lines := bytes.SplitN(snmp, []byte("\n"), 3)
 	if len(lines) < 3 {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// It counts as passing packets on for a minute after it did, while it may.
+// A namespace counts as forwarding for a minute after it forwarded, as long as it may forward.
 func TestForwarding(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name string) *os.File {
@@ -26,12 +26,12 @@ func TestForwarding(t *testing.T) {
 		want            bool
 	}{
 		{"0\n", snmp("7"), 0, false},
-		{"1\n", snmp("7"), 0, false}, // what was before does not count
+		{"1\n", snmp("7"), 0, false}, // packets before the first look do not count
 		{"1\n", snmp("8"), time.Second, true},
 		{"1\n", snmp("8"), time.Minute - 1, true},
 		{"1\n", snmp("8"), 1, false},
 		{"1\n", snmp("9"), time.Minute, true},
-		{"1\n", snmp("10"), time.Minute + 1, false}, // when, is not known
+		{"1\n", snmp("10"), time.Minute + 1, false}, // when they were forwarded is unknown
 		{"1\n", snmp("11"), 0, true},
 		{"0\n", snmp("11"), 0, false},
 		{"1\n", snmp("12"), 0, false},

@@ -12,11 +12,11 @@ import (
 	"exnet/test/netns"
 )
 
-// netip4 are addresses in the form that older packages want.
+// netip4 holds addresses in the form that older packages want.
 var netip4 = struct{ lease net.IPNet }{net.IPNet{IP: net.IPv4(10, 9, 0, 9), Mask: net.CIDRMask(24, 32)}}
 
-// A station is a TUN with an IPv4 socket behind it, connected to an address that
-// is on the other side of the device.
+// A station is a TUN with an IPv4 socket behind it, connected to an address on the other side of
+// the device.
 type station struct {
 	*TunTap
 	socket *net.UDPConn
@@ -52,8 +52,7 @@ func (s station) read(packet []byte) (int, exteth.VNet, error) {
 	return n, v, err
 }
 
-// next waits for the next packet of the socket; others, such as router
-// solicitations, are nobody's.
+// next waits for the next packet of the socket. It skips others, such as router solicitations.
 func (s station) next(t *testing.T, packet []byte) (int, exteth.VNet) {
 	t.Helper()
 	for {
@@ -70,8 +69,8 @@ func (s station) next(t *testing.T, packet []byte) (int, exteth.VNet) {
 	}
 }
 
-// A datagram comes out with a partial checksum, and goes back in as it came but
-// for the addresses, which do not change the sum.
+// A datagram comes out with a partial checksum. It goes back in unchanged except for the addresses,
+// which are swapped, so the sum stays the same.
 func TestEcho(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -113,7 +112,7 @@ func TestEcho(t *testing.T) {
 	}
 }
 
-// The offloads are what the kernel acts on, also when they change.
+// The kernel acts on the offloads, even when they change.
 func TestSwitchingUSO(t *testing.T) {
 	s := newStation(t, Config{Offloads: exteth.CapAll, MTU: 1500})
 	if s.Offloads()&exteth.CapUSO == 0 {
@@ -164,7 +163,7 @@ func TestReadWriteErrors(t *testing.T) {
 	}
 	s.socket.Write(make([]byte, 1000))
 	for {
-		_, _, err := s.read(packet[:1028]) // not one byte more than the packet
+		_, _, err := s.read(packet[:1028]) // no room for one byte more than the packet
 		if err == ErrRefused {
 			break
 		}

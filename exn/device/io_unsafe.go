@@ -10,24 +10,24 @@ import (
 	"exnet/mtu"
 )
 
-// The packet may be memory that another process maps, so nothing here looks into
-// it, and nothing keeps a pointer to it: the vectors live on the stack, where
-// the garbage collector never finds an address that is mapped no longer.
+// The packet may lie in memory that another process maps. So nothing here looks into it or keeps a
+// pointer to it. The vectors live on the stack, where the garbage collector never finds an address
+// that is no longer mapped.
 //
-// RawSyscall, because the descriptor does not block: the scheduler has nothing to
-// do meanwhile, and telling it cost 10 to 20 % of the throughput in most runs.
+// RawSyscall is safe because the descriptor does not block: the scheduler has nothing to do
+// meanwhile. Telling it about each call cost 10 to 20 % of the throughput in most runs.
 
-// linearHint is the header length given to the kernel with a long packet that has
-// none. So much it copies into the head of its buffer, and the rest into pages;
-// without it, older kernels look for contiguous memory for all of the packet, which
-// under memory pressure they do not find. 200 bytes hold all headers.
+// linearHint is the header length passed to the kernel for a long packet without one. The kernel
+// copies that many bytes into the head of its buffer, and the rest into pages. Without the hint,
+// older kernels look for contiguous memory for the whole packet, which they do not find under
+// memory pressure. 200 bytes hold all headers.
 const (
 	linearHint = 200
-	longPacket = 4096 // the kernel takes one page anyway
+	longPacket = 4096 // up to here the kernel takes one page anyway
 )
 
-// Read implements Device. A packet that fills all of the buffer was lost, since it
-// may have been longer.
+// Read implements Device. A packet that fills the whole buffer counts as lost, since it may have
+// been longer.
 func (d *TunTap) Read(b []byte) (int, exteth.VNet, error) {
 	if len(b) <= Headroom {
 		return 0, exteth.VNet{}, ErrRefused
@@ -50,7 +50,7 @@ func (d *TunTap) ReadParts(head, rest []byte) (int, exteth.VNet, error) {
 	return received(errno, int(got), len(head)+len(rest), head)
 }
 
-// received tells what a read(2) of up to room bytes says, whose first are in b.
+// received translates the result of a read(2) of up to room bytes. b holds the first bytes.
 func received(errno syscall.Errno, got, room int, b []byte) (int, exteth.VNet, error) {
 	switch errno {
 	case 0:
@@ -71,8 +71,8 @@ func received(errno syscall.Errno, got, room int, b []byte) (int, exteth.VNet, e
 	return n, v, nil
 }
 
-// Write implements Device. The kernel takes every offload that it knows, whatever
-// SetOffloads has chosen.
+// Write implements Device. The kernel takes every offload that it knows, whatever SetOffloads has
+// chosen.
 func (d *TunTap) Write(packet []byte, v exteth.VNet) error {
 	var header [mtu.VNetHeader]byte
 	if len(packet) == 0 {

@@ -17,14 +17,14 @@ import (
 	"exnet/mtu"
 )
 
-// genModeNone keeps the kernel from giving an interface a link-local address
-// (IN6_ADDR_GEN_MODE_NONE); it has a random one for a TUN, which no peer could
-// derive from the node (MAC-1).
+// genModeNone keeps the kernel from giving the interface a link-local address
+// (IN6_ADDR_GEN_MODE_NONE). For a TUN it would be random, so no peer could derive it from the node
+// (MAC-1).
 const genModeNone = 1
 
-// setUpLink gives the interface all but its addresses.
+// setUpLink configures everything of the interface but its addresses.
 func (d *TunTap) setUpLink(link netlink.Link, c Config) error {
-	const longest = 255 // IFALIASZ less its end
+	const longest = 255 // IFALIASZ without the final NUL
 	alias := aliasPrefix + c.Owner
 	if err := d.handle.LinkSetAlias(link, alias[:min(len(alias), longest)]); err != nil {
 		return fmt.Errorf("alias: %w", permission(err))
@@ -45,15 +45,14 @@ func (d *TunTap) setUpLink(link netlink.Link, c Config) error {
 	return nil
 }
 
-// noIPv6 says whether an error means that the kernel does without IPv6.
+// noIPv6 reports whether an error means that the kernel has no IPv6.
 func noIPv6(err error) bool {
 	return errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EACCES)
 }
 
-// setAddresses gives the interface the addresses of the Config and a TUN its
-// link-local one. An adopted interface keeps those that it has of them, so that
-// connections go on, and loses the others; but addresses that run out are a DHCP
-// client's.
+// setAddresses gives the interface the addresses of the Config, and a TUN its link-local address.
+// An adopted interface keeps those of them that it has, so that connections go on, and loses the
+// others. Addresses that expire stay: they belong to a DHCP client.
 func (d *TunTap) setAddresses(link netlink.Link, c Config) error {
 	linkLocal := netip.PrefixFrom(arp.LinkLocal(c.MAC), 64)
 	present, err := d.addresses(link)
@@ -69,8 +68,8 @@ func (d *TunTap) setAddresses(link netlink.Link, c Config) error {
 			return fmt.Errorf("removing the address %v of a former node: %w", p, err)
 		}
 	}
-	// With the first address of a subnet the kernel may have removed the others of
-	// it, so all are added that are not there now.
+	// When the first address of a subnet goes, the kernel may remove the others of that subnet,
+	// too. So add all that are missing now.
 	for _, p := range c.Addresses {
 		if err := d.addAddress(link, p); err != nil {
 			return err
@@ -84,10 +83,10 @@ func (d *TunTap) setAddresses(link netlink.Link, c Config) error {
 	return nil
 }
 
-// addresses lists those of the interface.
+// addresses lists the addresses of the interface.
 func (d *TunTap) addresses(link netlink.Link) (list []netlink.Addr, err error) {
 	for range 5 {
-		// Interrupted means that an address of the namespace changed meanwhile.
+		// Interrupted means that an address in the namespace changed during the listing.
 		if list, err = d.handle.AddrList(link, netlink.FAMILY_ALL); !errors.Is(err, netlink.ErrDumpInterrupted) {
 			break
 		}
@@ -113,7 +112,7 @@ func (d *TunTap) addAddress(link netlink.Link, p netip.Prefix) error {
 	}
 }
 
-// setRoutes adds routes through the interface, which is up. They go with it.
+// setRoutes adds routes through the interface, which is up. They disappear with it.
 func (d *TunTap) setRoutes(c Config) error {
 	for _, r := range c.Routes {
 		route := netlink.Route{LinkIndex: d.index, Gw: r.Gateway.AsSlice(), Protocol: unix.RTPROT_STATIC,
@@ -135,7 +134,7 @@ func prefixOf(n *net.IPNet) netip.Prefix {
 	return netip.PrefixFrom(a.Unmap(), bits)
 }
 
-// Status is the interface as the kernel shows it now (ip -s link, ip address).
+// Status is the state of the interface that the kernel reports (ip -s link, ip address).
 type Status struct {
 	Name       string    `json:"name"`
 	Index      int       `json:"index"`
@@ -153,7 +152,7 @@ type Address struct {
 	Scope     uint8        `json:"scope"` // RT_SCOPE_*
 }
 
-// Status asks the kernel. It fails with ErrGone when the interface is gone.
+// Status asks the kernel. It returns ErrGone when the interface no longer exists.
 func (d *TunTap) Status() (Status, error) {
 	link, err := d.handle.LinkByIndex(d.index)
 	if gone := (netlink.LinkNotFoundError{}); errors.As(err, &gone) {
@@ -175,8 +174,8 @@ func (d *TunTap) Status() (Status, error) {
 	return s, nil
 }
 
-// WaitRunning waits until packets are taken: some milliseconds after the carrier
-// came up, until when the kernel drops them.
+// WaitRunning waits until the kernel lets packets through the interface, some milliseconds after
+// the carrier came up. Before that it drops them.
 func (d *TunTap) WaitRunning(ctx context.Context) error {
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		s, err := d.Status()
@@ -191,5 +190,5 @@ func (d *TunTap) WaitRunning(ctx context.Context) error {
 	}
 }
 
-// closedError is what a call after Close gets.
+// closedError is the error of a call after Close.
 func (d *TunTap) closedError() error { return fmt.Errorf("interface %s: %w", d.name, os.ErrClosed) }

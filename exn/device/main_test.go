@@ -10,8 +10,8 @@ import (
 	"exnet/test/leak"
 )
 
-// holderNamespace tells the test binary to open an interface in that namespace,
-// say so, and wait to be killed.
+// holderNamespace tells the test binary to open an interface in that namespace, report that, and
+// wait to be killed.
 const holderNamespace = "EXNET_TEST_HOLDER"
 
 func TestMain(m *testing.M) {

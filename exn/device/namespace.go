@@ -8,10 +8,10 @@ import (
 	"exnet/exn/netns"
 )
 
-// inNamespace calls f on a thread inside a network namespace, given by its name
-// or by a path with a slash in it; "" is the one of this process. What f opens
-// there (a TUN, a netlink socket) stays there, so the rest of the program need
-// not know of it. f must start no goroutine that relies on the namespace.
+// inNamespace calls f on a thread inside a network namespace, given by its name or by a path with a
+// slash in it; "" is the namespace of this process. What f opens there (a TUN, a netlink socket)
+// stays there, so the rest of the program need not know of the namespace. f must not start a
+// goroutine that relies on it.
 func inNamespace(name string, f func() error) error {
 	if name == "" {
 		return f()

@@ -17,8 +17,8 @@ import (
 
 const tunPath = "/dev/net/tun"
 
-// aliasPrefix starts the alias of every interface that is ours. An interface
-// without it is somebody else's.
+// aliasPrefix starts the alias of every interface that is ours. An interface without it belongs to
+// somebody else.
 const aliasPrefix = "exnet: "
 
 // A TunTap is a TUN or TAP of the kernel.
@@ -30,23 +30,23 @@ type TunTap struct {
 	mtu        int
 	adopted    bool
 	handle     *netlink.Handle // of the interface's namespace
-	events     *os.File        // the same, for what changes in it
+	events     *os.File        // netlink socket for changes in that namespace
 	forwarding forwarding
 
-	knowsBig bool        // the kernel knows what exteth.CapBig is
-	due      atomic.Bool // to look whether big packets can be taken
+	knowsBig bool        // the kernel supports exteth.CapBig
+	due      atomic.Bool // a check whether big packets can be taken is scheduled
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	offloads exteth.Caps
-	big      bool // exteth.CapBig can be
+	big      bool // exteth.CapBig is possible
 	closed   bool
 }
 
 var _ Device = (*TunTap)(nil)
 
-// Open makes the interface and brings it up, or adopts the one that a crashed
-// daemon has left behind, with what is bound to it. When it fails, no interface
-// of the name is left, unless it is somebody else's.
+// Open makes the interface and brings it up. If a crashed daemon has left one behind, Open adopts
+// it with its connections. When Open fails, no interface of the name is left, unless it belongs to
+// somebody else.
 func Open(c Config) (*TunTap, error) {
 	if err := c.complete(); err != nil {
 		return nil, fmt.Errorf("interface %s: %w", c.Name, err)
@@ -63,7 +63,7 @@ func Open(c Config) (*TunTap, error) {
 	return d, nil
 }
 
-// attach opens what belongs to a namespace. The caller's thread is in it.
+// attach opens what belongs to the namespace. The calling thread is in it.
 func (d *TunTap) attach(c Config) (err error) {
 	if d.handle, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
 		return fmt.Errorf("netlink: %w", permission(err))
@@ -88,7 +88,7 @@ func (d *TunTap) attach(c Config) (err error) {
 		flags = unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR
 	}
 	if !d.adopted {
-		flags |= unix.IFF_TUN_EXCL // it may have come into being since we looked
+		flags |= unix.IFF_TUN_EXCL // it may have been made since we looked
 	}
 	request.SetUint16(flags)
 	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, request); err != nil {
@@ -100,7 +100,7 @@ func (d *TunTap) attach(c Config) (err error) {
 	return nil
 }
 
-// attachError explains TUNSETIFF.
+// attachError explains an error of TUNSETIFF.
 func (d *TunTap) attachError(err error) error {
 	switch {
 	case errors.Is(err, unix.EBUSY):
@@ -111,8 +111,8 @@ func (d *TunTap) attachError(err error) error {
 	return permission(fmt.Errorf("TUNSETIFF: %w", err))
 }
 
-// leftover looks for an interface of our name: none, one that a daemon has left
-// behind, or somebody else's.
+// leftover looks for an interface of our name. It returns true for one that a daemon has left
+// behind, and an error for one that belongs to somebody else.
 func (d *TunTap) leftover() (bool, error) {
 	link, err := d.handle.LinkByName(d.name)
 	if gone := (netlink.LinkNotFoundError{}); errors.As(err, &gone) {
@@ -127,14 +127,13 @@ func (d *TunTap) leftover() (bool, error) {
 	return false, fmt.Errorf("is there already and not ours, but a %s (ip -d link show %s); choose another name: %w", link.Type(), d.name, ErrTaken)
 }
 
-// configure sets up the attached interface. It is made persistent last but for
-// going up, so that a crash before leaves nothing, and one after leaves
-// something that is known to be ours.
+// configure sets up the attached interface. It makes it persistent after the alias is set. So a
+// crash before leaves nothing, and one after leaves an interface that is known to be ours.
 func (d *TunTap) configure(c Config) error {
 	if err := unix.IoctlSetPointerInt(d.fd, unix.TUNSETVNETHDRSZ, mtu.VNetHeader); err != nil {
 		return fmt.Errorf("virtio header: %w", err)
 	}
-	// Before it comes up, so that nobody sends while there is nobody to read.
+	// Before it comes up, so that nobody sends while nobody reads.
 	if err := errors.Join(d.SetOffloads(c.Offloads), d.SetCarrier(false)); err != nil {
 		return err
 	}
@@ -161,8 +160,8 @@ func (d *TunTap) configure(c Config) error {
 	return d.setRoutes(c)
 }
 
-// Close removes the interface. It is idempotent, and the last call: a Read or
-// Write on another goroutine must have returned.
+// Close removes the interface. It is idempotent, and must be the last call: a Read or Write on
+// another goroutine must have returned.
 func (d *TunTap) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -172,7 +171,7 @@ func (d *TunTap) Close() error {
 	d.closed = true
 	var err error
 	if d.fd >= 0 {
-		// Fails where somebody has removed the interface, which then is done.
+		// Fails if somebody has removed the interface; then there is nothing to do.
 		if err = unix.IoctlSetInt(d.fd, unix.TUNSETPERSIST, 0); err == unix.EBADFD {
 			err = nil
 		}
@@ -182,7 +181,7 @@ func (d *TunTap) Close() error {
 		d.handle.Close()
 	}
 	if d.events != nil {
-		d.events.Close() // may have been, by who watched
+		d.events.Close() // the watcher may have closed it already
 	}
 	d.forwarding.close()
 	if err != nil {
@@ -203,7 +202,7 @@ func (d *TunTap) Kind() Kind { return d.kind }
 // MTU implements Device.
 func (d *TunTap) MTU() int { return d.mtu }
 
-// Adopted reports whether the interface is one that a crash had left behind.
+// Adopted reports whether a crashed process had left the interface behind.
 func (d *TunTap) Adopted() bool { return d.adopted }
 
 // Offloads returns the offloads in effect.
@@ -233,7 +232,7 @@ func (d *TunTap) SetOffloads(o exteth.Caps) error {
 	return nil
 }
 
-// SetCarrier says whether the cable is plugged in, as ip link shows it.
+// SetCarrier sets the carrier, as ip link shows it.
 func (d *TunTap) SetCarrier(on bool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

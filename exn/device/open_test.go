@@ -40,7 +40,7 @@ func open(t *testing.T, c Config) *TunTap {
 	return d
 }
 
-// linkIn looks an interface up in a namespace; nil: there is none.
+// linkIn looks up an interface in a namespace; nil means that there is none.
 func linkIn(t *testing.T, ns *netns.NetNS, name string) (link netlink.Link) {
 	t.Helper()
 	ns.Do(t, func() {
@@ -125,10 +125,10 @@ func TestTAP(t *testing.T) {
 	hasAddresses(t, d, "10.2.0.8/24", linkLocal7)
 }
 
-// Without IPv6 there is no link-local address, and an address of IPv6 is refused.
+// Without IPv6 there is no link-local address, and an IPv6 address is refused.
 func TestWithoutIPv6(t *testing.T) {
 	ns := netns.New(t)
-	ns.Do(t, func() { // /proc/sys/net is that of the thread's namespace
+	ns.Do(t, func() { // /proc/sys/net shows the thread's namespace
 		if err := os.WriteFile("/proc/sys/net/ipv6/conf/default/disable_ipv6", []byte("1"), 0); err != nil {
 			t.Skip("cannot switch IPv6 off in a namespace: ", err)
 		}
@@ -185,8 +185,8 @@ func crashing(ns string) Config {
 	return Config{Namespace: ns, MAC: arp.DefaultPrefix.MAC(3), Addresses: prefixes("10.2.0.3/24", "10.2.0.8/24")}
 }
 
-// A process that is killed leaves its interface without a carrier. The next Open
-// adopts it, with the addresses that both have.
+// A killed process leaves its interface without a carrier. The next Open adopts it, with the
+// addresses that both have.
 func TestAdoption(t *testing.T) {
 	ns := netns.New(t)
 	cmd := exec.Command(os.Args[0])
@@ -294,7 +294,7 @@ func TestNotPermitted(t *testing.T) {
 }
 
 func TestNoTunDevice(t *testing.T) {
-	netns.New(t) // or skips
+	netns.New(t) // skips without the permission
 	onThread(func() {
 		err := errors.Join(unix.Unshare(unix.CLONE_FS|unix.CLONE_NEWNS|unix.CLONE_NEWNET),
 			unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("none", "/dev/net", "tmpfs", 0, ""))
@@ -322,7 +322,7 @@ func TestOffloadsAreShown(t *testing.T) {
 	}
 }
 
-// Big packets can be taken while nothing is passed on; who watches hears when that changes.
+// Big packets can be taken while nothing is forwarded. A watcher hears when that changes.
 func TestBigPackets(t *testing.T) {
 	ns := netns.New(t)
 	d := open(t, Config{Namespace: ns.String(), Offloads: exteth.CapAll, Addresses: []netip.Prefix{netip.MustParsePrefix("10.7.1.1/24")}})
@@ -337,7 +337,7 @@ func TestBigPackets(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stop()
-	<-heard // which comes in any case
+	<-heard // the first report comes in any case
 	want := func(what string, big bool) {
 		t.Helper()
 		if got := d.Offloads(); got&exteth.CapBig != 0 != big || got|exteth.CapBig != exteth.CapAll {
@@ -348,7 +348,7 @@ func TestBigPackets(t *testing.T) {
 	forwarding := func(name, value string) {
 		ns.Do(t, func() {
 			if err := os.WriteFile("/proc/sys/net/ipv4/"+name, []byte(value), 0); err != nil {
-				t.Skip("/proc/sys cannot be written here, as in a container, so that no packets can be passed on: ", err)
+				t.Skip("cannot write to /proc/sys to enable forwarding, as in a container: ", err)
 			}
 		})
 	}
@@ -363,11 +363,13 @@ func TestBigPackets(t *testing.T) {
 	for name, after := range map[string]func(){
 		"ip_forward":           func() { forwarding("ip_forward", "0") },
 		"conf/exn0/forwarding": func() { forwarding("conf/exn0/forwarding", "0") },
-		"conf/all/forwarding":  func() {}, // but time
+		"conf/all/forwarding":  func() {}, // only time passes
 	} {
 		forwarding(name, "1")
-		time.Sleep(100 * time.Millisecond)        // so that it looks because of that before it looks because of packets
-		for n, passed := 0, false; !passed; n++ { // again, until it has looked before one and after it
+		// so that it checks for that reason before it checks because of packets
+		time.Sleep(100 * time.Millisecond)
+		for n, passed := 0, false; !passed; n++ {
+			// again, until it has checked both before and after a packet
 			if n == 200 {
 				t.Fatal("twenty seconds of packets, and nothing was heard")
 			}
@@ -393,7 +395,7 @@ func TestBigPackets(t *testing.T) {
 	}
 }
 
-// A TAP may be a port of a bridge, whose other ports know nothing of big packets.
+// A TAP may be a port of a bridge whose other ports do not know big packets.
 func TestNoBigPacketsOnTAP(t *testing.T) {
 	d := open(t, Config{Kind: TAP, Namespace: netns.New(t).String(), Offloads: exteth.CapAll})
 	if d.Offloads() != exteth.CapAll&^exteth.CapBig {

@@ -8,12 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The kernel counts packets by the CPU that sends them, read or not, and they come whole.
+// The kernel counts packets by the sending CPU, read or not, and packets arrive whole.
 func TestOrigins(t *testing.T) {
 	s := newStation(t, Config{Name: "exn0"})
 	o, err := s.Origins()
 	if errors.Is(err, unix.EPERM) {
-		t.Skipf("the kernel takes no program of ours here, as in a container: %v", err)
+		t.Skipf("the kernel does not let us load a BPF program, as in a container: %v", err)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -44,14 +44,15 @@ func TestOrigins(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := counts(o)
-		const n = TxQueueLen + 10 // more than the interface holds
+		const n = TxQueueLen + 10 // more than the interface's queue holds
 		for range n {
 			if _, err := s.socket.Write(make([]byte, 1000)); err != nil {
 				t.Fatal(err)
 			}
 		}
 		for c, now := range counts(o) {
-			if got := now - before[c]; c == cpu && got < n || got > 20 && (c != cpu || got > n+20) { // solicitations of the kernel's
+			if got := now - before[c]; c == cpu && got < n || got > 20 && (c != cpu || got > n+20) {
+				// the kernel's own solicitations
 				t.Errorf("%d packets sent on CPU %d: %d counted on CPU %d", n, cpu, got, c)
 			}
 		}

@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Origins counts the packets that the kernel sends through an interface, read or not, by
-// the CPU that sent them. Reading it is reading memory.
+// Origins counts the packets that the kernel sends through an interface, read or not, by the CPU
+// that sent them. Reading a count is a memory access.
 type Origins struct {
 	mapped []byte
 	counts []origin
 }
 
-// An origin has a cache line of its own, as a CPU writes to it for each packet.
+// An origin has a cache line of its own, because a CPU writes to it for each packet.
 type origin struct {
 	packets atomic.Uint64
 	_       [56]byte
@@ -26,9 +26,9 @@ type origin struct {
 
 const possibleCPUs = "/sys/devices/system/cpu/possible"
 
-// Origins has the kernel count the packets from now on. It takes a program in the
-// kernel (BPF), which not everybody may load. Close of the result ends the reading; the
-// counting ends with the interface.
+// Origins makes the kernel count packets from now on. It loads a BPF program, for which the process
+// may lack the permission. Close of the result ends the reading; the counting ends with the
+// interface.
 func (d *TunTap) Origins() (*Origins, error) {
 	n, err := cpuNumbers()
 	if err != nil {
@@ -62,19 +62,19 @@ func (d *TunTap) Origins() (*Origins, error) {
 	return &Origins{mapped, unsafe.Slice((*origin)(unsafe.Pointer(&mapped[0])), n)}, nil
 }
 
-// CPUs returns how many CPUs there may be: their numbers are below.
+// CPUs returns the number of possible CPUs; all CPU numbers are below it.
 func (o *Origins) CPUs() int { return len(o.counts) }
 
 // Count returns the packets that a CPU has sent.
 func (o *Origins) Count(cpu int) uint64 { return o.counts[cpu].packets.Load() }
 
-// Close ends the reading: it is the last call.
+// Close unmaps the counts. It must be the last call.
 func (o *Origins) Close() error {
 	o.counts = nil
 	return unix.Munmap(o.mapped)
 }
 
-// cpuNumbers returns the number of numbers that CPUs may have.
+// cpuNumbers returns the highest possible CPU number plus one.
 func cpuNumbers() (int, error) {
 	text, err := os.ReadFile(possibleCPUs) // such as 0-7 or 0,2-3
 	if err != nil {
@@ -89,7 +89,7 @@ func cpuNumbers() (int, error) {
 	return int(n) + 1, nil
 }
 
-// An instruction is struct bpf_insn.
+// An instruction has the layout of struct bpf_insn.
 type instruction struct {
 	code      uint8
 	registers uint8 // source << 4 | destination
@@ -97,9 +97,8 @@ type instruction struct {
 	immediate int32
 }
 
-// countOrigins is the program: it adds one to the packets of the CPU that it runs on, and
-// lets all of the packet pass. Nobody else writes there meanwhile, as the kernel sends with
-// its softirqs off.
+// countOrigins returns the program. It adds one to the packets of the CPU that it runs on, and lets
+// the whole packet pass. No other writer interferes, because the kernel sends with softirqs off.
 //
 //	struct origin *o = bpf_map_lookup_elem(counts, &(u32){bpf_get_smp_processor_id()});
 //	if (o)
@@ -137,7 +136,7 @@ func countOrigins(counts int) []instruction {
 	}
 }
 
-// bpf is bpf(2). What attributes points to is kept alive by the caller's pointers in it.
+// bpf is bpf(2). The caller's pointers keep alive what attributes points to.
 func bpf(command uintptr, attributes unsafe.Pointer, size uintptr) (int, error) {
 	fd, _, errno := unix.Syscall(unix.SYS_BPF, command, uintptr(attributes), size)
 	if errno != 0 {

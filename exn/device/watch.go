@@ -12,20 +12,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An AddressWatcher is a device that others may give addresses, or take them from:
-// an administrator, or a DHCP client.
+// An AddressWatcher is a device whose addresses others may change: an administrator or a DHCP
+// client.
 type AddressWatcher interface {
-	// WatchAddresses calls f with the addresses of the device, soon and whenever they or
-	// its offloads have changed, on a goroutine of its own. It is called once. stop returns
-	// when f will not be called any more.
+	// WatchAddresses calls f with the addresses of the device, first soon and then whenever
+	// they or its offloads have changed, on a goroutine of its own. It is called once. stop
+	// returns when f will not be called any more.
 	WatchAddresses(f func([]netip.Prefix)) (stop func(), err error)
 }
 
 var _ AddressWatcher = (*TunTap)(nil)
 
-// addressEvents opens a netlink socket that hears when addresses change in the
-// namespace of the calling thread, or whether packets may be passed on. What it says is not
-// looked at, only that something has changed: so nothing is missed when it overflows.
+// addressEvents opens a netlink socket for the namespace of the calling thread. It receives a
+// message when addresses change, or whether packets may be forwarded. The watcher does not parse
+// the messages; it only notes that something has changed. So it misses nothing when the socket
+// overflows.
 func addressEvents() (*os.File, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
 	if err != nil {
@@ -51,7 +52,7 @@ func (d *TunTap) WatchAddresses(f func([]netip.Prefix)) (stop func(), err error)
 				now, err = d.prefixes()
 			}
 			if err != nil {
-				continue // the interface is gone: the loop learns of that
+				continue // the interface is gone: the loop will notice
 			}
 			if big := d.lookForBig(); !told || big || !slices.Equal(now, last) {
 				f(now)
@@ -60,7 +61,7 @@ func (d *TunTap) WatchAddresses(f func([]netip.Prefix)) (stop func(), err error)
 		}
 	})
 	return func() {
-		d.events.Close() // which ends the read
+		d.events.Close() // this ends the read
 		over.Wait()
 	}, nil
 }
@@ -76,14 +77,14 @@ func (d *TunTap) prefixes() (all []netip.Prefix, err error) {
 	return all, nil
 }
 
-// hear waits until something of the namespace has changed, or it is time to look again
-// whether it passes packets on. In the end it is not watched any more.
+// hear waits until something in the namespace has changed, or it is time to check for forwarding
+// again. watched is false once watching has ended.
 func (d *TunTap) hear() (changed, watched bool) {
-	var message [1]byte // the rest is dropped
+	var message [1]byte // the rest of the message is dropped
 	_, err := d.events.Read(message[:])
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		_ = d.events.SetReadDeadline(time.Time{})
-		d.due.Store(false) // behind it, so that no deadline is lost
+		d.due.Store(false) // after the reset, so that no deadline is lost
 		return false, true
 	}
 	return true, err == nil || errors.Is(err, unix.ENOBUFS)

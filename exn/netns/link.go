@@ -11,12 +11,12 @@ import (
 type End struct {
 	NS   *NS
 	Link string   // the name of the interface
-	MTU  int      // 0 for the kernel's choice, 1500
+	MTU  int      // 0: the kernel's default, 1500
 	Addr []string // addresses with their prefix lengths
 }
 
-// Veth joins two namespaces by a pair of virtual Ethernet interfaces, both up.
-// Their addresses can be used at once: there is no duplicate address detection.
+// Veth joins two namespaces by a pair of virtual Ethernet interfaces, both up. Their addresses are
+// usable at once, because there is no duplicate address detection.
 func Veth(a, b End) error {
 	err := a.NS.Do(func() error {
 		pair := netlink.NewVeth(netlink.LinkAttrs{Name: a.Link, MTU: a.MTU})
@@ -36,7 +36,7 @@ func Veth(a, b End) error {
 	return err
 }
 
-// Bridge makes an Ethernet bridge, and brings it up.
+// Bridge makes an Ethernet bridge and brings it up.
 func Bridge(e End) error {
 	err := e.NS.Do(func() error {
 		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: e.Link}}); err != nil {
@@ -50,8 +50,7 @@ func Bridge(e End) error {
 	return err
 }
 
-// Plug joins a namespace to a bridge, by a veth pair whose end at the bridge is called
-// port.
+// Plug joins a namespace to a bridge by a veth pair. port is the name of the end at the bridge.
 func Plug(bridge End, port string, e End) error {
 	err := Veth(e, End{NS: bridge.NS, Link: port, MTU: e.MTU})
 	if err == nil {
@@ -85,8 +84,8 @@ func (e End) setUp() error {
 	return nil
 }
 
-// Configure brings an interface that is in its namespace up and gives it its
-// MTU and addresses.
+// Configure brings up an interface that exists in its namespace, and gives it its MTU and
+// addresses.
 func Configure(e End) error {
 	return e.NS.Do(func() error {
 		if e.MTU > 0 {
@@ -102,7 +101,7 @@ func Configure(e End) error {
 	})
 }
 
-// up brings an interface of the calling thread's namespace up.
+// up brings up an interface in the calling thread's namespace.
 func up(name string) error {
 	link, err := find(name)
 	if err != nil {

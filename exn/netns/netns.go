@@ -1,10 +1,8 @@
-// Package netns makes network namespaces, runs code and programs in them, and
-// joins them.
+// Package netns makes network namespaces, runs code and programs in them, and joins them.
 //
-// A namespace made here has no name in the file system. It lives as long as
-// somebody uses it: whoever holds its descriptor, and the processes in it. So
-// nothing has to be cleaned up after a crash, and nothing on the machine
-// changes: both ends of every link are made inside.
+// A namespace made here has no name in the file system. It lives as long as a process is in it or
+// holds its descriptor. So nothing has to be cleaned up after a crash, and nothing else on the
+// machine changes: both ends of every link are inside.
 //
 //	a, err := netns.New()
 //	b, err := netns.New()
@@ -13,7 +11,7 @@
 //	err = a.Do(func() (err error) { ln, err = net.Listen("tcp", "10.1.0.1:0"); return err })
 //	err = b.Start(cmd)
 //
-// Making one needs root (CAP_SYS_ADMIN); without it errors are EPERM.
+// Making a namespace needs root (CAP_SYS_ADMIN). Without it the error is EPERM.
 package netns
 
 import (
@@ -28,14 +26,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NS is a network namespace. It can be used by several goroutines at once.
+// NS is a network namespace. Several goroutines may use it at once.
 type NS struct{ file *os.File }
 
-// threadNS is the namespace of the calling thread, which Go code may see
-// differ from that of its process.
+// threadNS is the namespace of the calling thread. For Go code it may differ from that of the
+// process.
 const threadNS = "/proc/thread-self/ns/net"
 
-// named is where ip-netns(8) keeps the namespaces that have names.
+// named is where ip-netns(8) keeps named namespaces.
 const named = "/run/netns"
 
 // New makes a network namespace with the loopback interface up.
@@ -56,8 +54,8 @@ func New() (*NS, error) {
 	return ns, nil
 }
 
-// Open opens a namespace that is there: by its name, as ip netns list shows
-// it, or by a path such as /proc/PID/ns/net.
+// Open opens an existing namespace: by its name, as ip netns list shows it, or by a path such as
+// /proc/PID/ns/net.
 func Open(name string) (*NS, error) {
 	path := name
 	if !strings.Contains(name, "/") {
@@ -65,22 +63,22 @@ func Open(name string) (*NS, error) {
 	}
 	file, err := open(path)
 	if errors.Is(err, os.ErrPermission) {
-		return nil, fmt.Errorf("network namespace %q: %w; that of another process needs CAP_SYS_PTRACE", name, err)
+		return nil, fmt.Errorf("network namespace %q: %w; the namespace of another process needs CAP_SYS_PTRACE", name, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("network namespace %q: %w; see ip netns list, or make it with ip netns add", name, err)
 	}
 	if kind, err := unix.IoctlRetInt(int(file.Fd()), unix.NS_GET_NSTYPE); err != nil || kind != unix.CLONE_NEWNET {
 		file.Close()
-		return nil, fmt.Errorf("%s %w; ip netns list shows those that have a name", path, ErrOther)
+		return nil, fmt.Errorf("%s %w; ip netns list shows named namespaces", path, ErrOther)
 	}
 	return &NS{file}, nil
 }
 
-// ErrOther means that a file is something else.
+// ErrOther means that a file is not a network namespace.
 var ErrOther = errors.New("is not a network namespace")
 
-// open opens such a file without asking whether it can be polled.
+// open opens such a file without trying to poll it.
 func open(path string) (*os.File, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -97,8 +95,8 @@ func current() (*NS, error) {
 	return &NS{file}, nil
 }
 
-// inside calls f on a thread that change has moved into another namespace, and
-// sees to it that no other goroutine gets that thread before it is back.
+// inside calls f on a thread that change has moved into another namespace. No other goroutine gets
+// that thread before it is back.
 func inside(change, f func() error) error {
 	runtime.LockOSThread()
 	home, err := current()
@@ -112,7 +110,7 @@ func inside(change, f func() error) error {
 	}
 	defer func() {
 		if err := home.enter(); err != nil {
-			// The thread stays locked, so that it ends with this goroutine.
+			// The thread stays locked, so it ends with this goroutine.
 			panic(fmt.Sprintf("netns: cannot return to the namespace of the process: %v", err))
 		}
 		runtime.UnlockOSThread()
@@ -128,17 +126,17 @@ func (ns *NS) enter() error {
 	return nil
 }
 
-// String returns a path that names the namespace to other processes for as
-// long as this one holds it.
+// String returns a path by which other processes can open the namespace as long as this process
+// holds it.
 func (ns *NS) String() string {
 	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.file.Fd())
 }
 
-// Fd returns the descriptor of the namespace, which stays its own.
+// Fd returns the descriptor of the namespace. The NS keeps owning it.
 func (ns *NS) Fd() int { return int(ns.file.Fd()) }
 
-// Cookie is the number by which the kernel names the namespace (SO_NETNS_COOKIE). No
-// other gets it while the machine runs.
+// Cookie returns the number by which the kernel identifies the namespace (SO_NETNS_COOKIE). No
+// other namespace gets it while the machine runs.
 func (ns *NS) Cookie() (cookie uint64, err error) {
 	err = ns.Do(func() error {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
@@ -155,12 +153,12 @@ func (ns *NS) Cookie() (cookie uint64, err error) {
 	return cookie, nil
 }
 
-// Close lets the namespace go. It ends when the last process in it does.
+// Close releases the namespace. It ends when the last process in it ends.
 func (ns *NS) Close() error { return ns.file.Close() }
 
-// Do calls f inside the namespace and returns what it returns. Sockets and
-// devices belong to the namespace when f itself makes them; goroutines that f
-// starts, those of a net.Dial by name included, run outside.
+// Do calls f inside the namespace and returns its result. Sockets and devices belong to the
+// namespace if f itself makes them. Goroutines that f starts run outside, and so do those of a
+// net.Dial by name.
 func (ns *NS) Do(f func() error) error { return inside(ns.enter, f) }
 
 // Start starts cmd inside the namespace.
