@@ -17,18 +17,13 @@
 package reach
 
 import (
-	"bufio"
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -36,6 +31,7 @@ import (
 
 	"exnet/directsockets/home"
 	"exnet/directsockets/internal/diag"
+	"exnet/directsockets/internal/tables"
 	"exnet/directsockets/launch"
 	"exnet/directsockets/status"
 )
@@ -72,12 +68,12 @@ func Try(ctx context.Context, address, fabric string) (v Verdict, err error) {
 	defer conn.Close()
 	local, remote := end(conn.LocalAddr()), end(conn.RemoteAddr())
 	v.Remote = remote
-	tables, other, hidden := peerTables(local, remote)
+	dir, other, hidden := peerTables(local, remote)
 	listens, isTranslated := remote, false
 	if hidden != nil || other.IsValid() {
 		if there, told := translated(ctx, conn, fabric, local, remote); told {
 			listens, isTranslated = there.Local, true
-			tables, other, hidden = peerTables(there.Remote, there.Local)
+			dir, other, hidden = peerTables(there.Remote, there.Local)
 		}
 	}
 	if !isTranslated && local.Addr() != remote.Addr() && !(local.Addr().IsLoopback() && remote.Addr().IsLoopback()) {
@@ -98,12 +94,12 @@ func Try(ctx context.Context, address, fabric string) (v Verdict, err error) {
 		return v.no(fmt.Sprintf("nat: the other end is %v, for something translates the address", other),
 			fmt.Sprintf("connect to %v, or run exn-tun bridge in this network namespace, that of the host", other))
 	}
-	inode, uid, err := listener(tables, listens)
+	inode, uid, err := listener(dir, listens)
 	if err != nil {
 		return v, err
 	}
 	v.UID = uid
-	owners := holders(inode)
+	owners := tables.Holders(inode)[inode]
 	if len(owners) == 0 {
 		return v, fmt.Errorf("%w: it belongs to user %d; ask as that user or as root", ErrHidden, uid)
 	}
@@ -144,7 +140,7 @@ func translated(ctx context.Context, conn net.Conn, fabric string, local, remote
 func judge(v Verdict, p status.Process, found bool, fabric string) (Verdict, error) {
 	who := fmt.Sprintf("%s (process %d)", v.Program, v.PID)
 	switch {
-	case !found && !loaded(v.PID):
+	case !found && !tables.Loaded(v.PID):
 		if all := obstacles(v.PID); len(all) > 0 {
 			return v.no(who+" does not use the library: it "+strings.Join(all, ", and "),
 				"if it only hands bytes on, as docker-proxy does for a published port, connect to the server behind it")
@@ -183,56 +179,15 @@ func end(a net.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(p.Addr().Unmap().WithZone(""), p.Port())
 }
 
-// A socket is a line of the tables that ss and netstat fall back to as well.
-type socket struct {
-	local, remote netip.AddrPort
-	listens       bool
-	inode         uint64
-	uid           int
-}
-
-// sockets calls f for each TCP socket of a network namespace, until that says true.
-// Its tables lie below a directory of /proc.
-func sockets(tables string, f func(socket) bool) error {
-	for _, table := range []string{"tcp", "tcp6"} {
-		file, err := os.Open(filepath.Join(tables, table))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // no IPv6 here
-		}
-		if err != nil {
-			return fmt.Errorf("look for the listener: %w", err)
-		}
-		defer file.Close()
-		for lines := bufio.NewScanner(file); lines.Scan(); {
-			field := strings.Fields(lines.Text())
-			if len(field) < 10 {
-				continue
-			}
-			local, localErr := parse(field[1])
-			remote, remoteErr := parse(field[2])
-			inode, inodeErr := strconv.ParseUint(field[9], 10, 64)
-			if errors.Join(localErr, remoteErr, inodeErr) != nil {
-				continue
-			}
-			const listening = "0A"
-			uid, _ := strconv.Atoi(field[7]) // it is a number: the kernel wrote it
-			if f(socket{local, remote, field[3] == listening, inode, uid}) {
-				return nil
-			}
-		}
-	}
-	return nil
-}
-
 // peerTables finds the network namespace in which the other end of a connection of
 // ours is: usually this one. other is the address that it has if something translates
 // that on the way.
-func peerTables(local, remote netip.AddrPort) (tables string, other netip.AddrPort, err error) {
+func peerTables(local, remote netip.AddrPort) (dir string, other netip.AddrPort, err error) {
 	has := func(process string) (found bool, err error) {
-		err = sockets(filepath.Join(process, "net"), func(s socket) bool {
-			found = s.local == remote && s.remote == local
-			if s.remote == local && !found && !s.listens && !other.IsValid() {
-				other = s.local
+		err = tables.Each(filepath.Join(process, "net"), func(s tables.Socket) bool {
+			found = s.Local == remote && s.Remote == local
+			if s.Remote == local && !found && !s.Listens && !other.IsValid() {
+				other = s.Local
 			}
 			return found
 		})
@@ -245,7 +200,7 @@ func peerTables(local, remote netip.AddrPort) (tables string, other netip.AddrPo
 		processes = append(processes, others...)
 	}
 	for _, p := range processes {
-		ns := namespace(p)
+		ns := tables.Namespace(p)
 		if seen[ns] {
 			continue
 		}
@@ -275,18 +230,12 @@ func answers(protocol byte, local, remote netip.AddrPort) error {
 	return err
 }
 
-// namespace names the network namespace of a process, or "" if it may not be seen.
-func namespace(process string) string {
-	name, _ := os.Readlink(filepath.Join(process, "ns", "net")) // it has ended, or is another user's
-	return name
-}
-
 // listener finds the inode and the user of the socket that listens at an address.
-func listener(tables string, at netip.AddrPort) (inode uint64, uid int, err error) {
+func listener(dir string, at netip.AddrPort) (inode uint64, uid int, err error) {
 	found := false
-	err = sockets(tables, func(s socket) bool {
-		if s.listens && s.local.Port() == at.Port() && (s.local.Addr() == at.Addr() || s.local.Addr().IsUnspecified()) {
-			inode, uid, found = s.inode, s.uid, true
+	err = tables.Each(dir, func(s tables.Socket) bool {
+		if s.Listens && s.Local.Port() == at.Port() && (s.Local.Addr() == at.Addr() || s.Local.Addr().IsUnspecified()) {
+			inode, uid, found = s.Inode, s.UID, true
 		}
 		return found
 	})
@@ -294,40 +243,6 @@ func listener(tables string, at netip.AddrPort) (inode uint64, uid int, err erro
 		err = fmt.Errorf("something accepts connections at %v, but no socket of its network namespace listens there", at)
 	}
 	return inode, uid, err
-}
-
-// parse reads an address as in /proc/net/tcp: words of 32 bits in hex, each in
-// the byte order of the machine, and the port.
-func parse(text string) (netip.AddrPort, error) {
-	address, port, _ := strings.Cut(text, ":")
-	b, err := hex.DecodeString(address)
-	if err != nil || len(b) != 4 && len(b) != 16 {
-		return netip.AddrPort{}, fmt.Errorf("not an address: %q", text)
-	}
-	for i := 0; i < len(b); i += 4 {
-		slices.Reverse(b[i : i+4]) // both architectures that exnet is for are little-endian
-	}
-	n, err := strconv.ParseUint(port, 16, 16)
-	if err != nil {
-		return netip.AddrPort{}, fmt.Errorf("not an address: %q", text)
-	}
-	a, _ := netip.AddrFromSlice(b) // has one of the two lengths
-	return netip.AddrPortFrom(a.Unmap(), uint16(n)), nil
-}
-
-// holders are the processes that hold a socket, as far as they can be seen.
-func holders(inode uint64) (pids []int) {
-	target := fmt.Sprintf("socket:[%d]", inode)
-	fds, _ := filepath.Glob("/proc/[0-9]*/fd/*") // the pattern is good
-	for _, fd := range fds {
-		if t, err := os.Readlink(fd); err == nil && t == target {
-			pid, _ := strconv.Atoi(strings.Split(fd, "/")[2]) // Glob found digits
-			if !slices.Contains(pids, pid) {
-				pids = append(pids, pid)
-			}
-		}
-	}
-	return pids
 }
 
 // obstacles are why a process' program could not use the library.
@@ -342,12 +257,6 @@ func obstacles(pid int) []string {
 		all[i] = strings.TrimPrefix(all[i], path+" ")
 	}
 	return all
-}
-
-// loaded says whether a process has the library in its memory.
-func loaded(pid int) bool {
-	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
-	return err == nil && strings.Contains(string(maps), "/libextds.so")
 }
 
 // trusted says why this user's programs will not use a fabric directory that

@@ -88,21 +88,3 @@ func TestJudge(t *testing.T) {
 		}
 	}
 }
-
-func TestParse(t *testing.T) {
-	for text, want := range map[string]string{
-		"0100007F:1F90":                         "127.0.0.1:8080",
-		"00000000000000000000000001000000:0050": "[::1]:80",
-		"0000000000000000FFFF00000100007F:0050": "127.0.0.1:80",
-		"":                                      "", "0100007F": "", "01000:1": "", "xx00007F:1": "", "0100007F:10000": "",
-	} {
-		got, err := parse(text)
-		if want == "" {
-			if err == nil {
-				t.Errorf("%q: got %v", text, got)
-			}
-		} else if err != nil || got != netip.MustParseAddrPort(want) {
-			t.Errorf("%q: got %v, %v, want %s", text, got, err, want)
-		}
-	}
-}
