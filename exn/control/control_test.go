@@ -318,8 +318,8 @@ func TestHostileQuestions(t *testing.T) {
 
 func TestHostileAnswers(t *testing.T) {
 	for text, says := range map[string]string{
-		"":                               "hung up",
-		`{"exnet":1,"reply":3}`:          "hung up",
+		"":                               "closed the connection",
+		`{"exnet":1,"reply":3}`:          "closed the connection",
 		"hello\n":                        "is malformed",
 		`{"exnet":1,"reply":"x"}` + "\n": "its reply is malformed",
 		`{"exnet":9,"reply":3}` + "\n":   "version 9",
