@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// bottomless is a source that finds the same in each poll.
+// bottomless is a source that finds the same amount in each poll.
 type bottomless struct{ result Result }
 
 func (b bottomless) Poll(int) Result { return b.result }
@@ -32,8 +32,8 @@ func perPoll(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*benchSources), "ns/poll")
 }
 
-// BenchmarkTurn measures what the engine adds to a poll, with the real clock unless
-// said otherwise.
+// BenchmarkTurn measures what the engine adds to a poll, with the real clock unless the name says
+// otherwise.
 func BenchmarkTurn(b *testing.B) {
 	for _, c := range []struct {
 		name  string

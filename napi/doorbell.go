@@ -2,10 +2,10 @@ package napi
 
 import "time"
 
-// Doorbell is a Sleeper for goroutines: interrupts arrive as calls of Ring.
+// Doorbell is a Sleeper for goroutines: an interrupt is a call of Ring.
 type Doorbell struct {
-	rung  chan struct{} // holds one ring, so that none is lost before Sleep
-	timer *time.Timer   // of the sleeping loop alone
+	rung  chan struct{} // holds one ring, so none is lost before Sleep
+	timer *time.Timer   // used only by the sleeping loop
 }
 
 var _ Sleeper = (*Doorbell)(nil)
@@ -15,8 +15,7 @@ func NewDoorbell() *Doorbell {
 	return &Doorbell{rung: make(chan struct{}, 1)}
 }
 
-// Ring raises the source's interrupt and wakes the loop. Any goroutine may
-// call it.
+// Ring raises the source's interrupt and wakes the loop. Any goroutine may call it.
 func (d *Doorbell) Ring(s *Source) {
 	s.Raise()
 	d.Wake()

@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// Mode selects what an interrupt does (SPEC DRV-2).
+// Mode selects what an interrupt does (DRV-2).
 type Mode uint8
 
 const (
 	NAPI            Mode = iota // an interrupt starts polling
-	InterruptDriven             // an interrupt is handled there and then
+	InterruptDriven             // an interrupt is handled immediately
 )
 
 func (m Mode) String() string {
@@ -27,70 +27,71 @@ func (m Mode) String() string {
 }
 
 const (
-	// DefaultBusyPoll is the window recommended for a loop on a thread of its own.
-	// It has to exceed the latency of a wake-up (about 20 µs between two cores), or
-	// both ends fall into a rhythm of sleeping and waking that they never leave;
-	// 100 µs gained nothing over 50.
+	// DefaultBusyPoll is the recommended window for a loop on a thread of its own. It has to
+	// exceed the latency of a wake-up (about 20 µs between two cores). Otherwise both ends fall
+	// into a rhythm of sleeping and waking that they never leave. 100 µs gained nothing over
+	// 50.
 	DefaultBusyPoll = 50 * time.Microsecond
 
-	// DefaultSlice is how long the loop works before it asks for a yield: a few packets.
-	// Who made them and who takes them may share its CPU. A loop that works on until
-	// there is nothing left lets them make and take all at once, whatever the protocol
-	// lets be under way, and then one CPU waits for the other (measured: one TCP
-	// stream, 56 Gbit/s with 5 to 100 µs, 44 with 200 and more).
+	// DefaultSlice is how long the loop works before it asks for a yield: a few packets. The
+	// programs that send and receive these packets may share its CPU. A loop that works until
+	// nothing is left lets them send and receive everything at once that the protocol allows to
+	// be under way, and then one CPU waits for the other. One TCP stream was measured at 56
+	// Gbit/s with slices of 5 to 100 µs, and at 44 with 200 and more.
 	DefaultSlice = 20 * time.Microsecond
 
-	// While such yields give others more than the loop has itself, it works for
-	// fairSlice in between: Linux' netdev_budget_usecs, after which its softirq steps
-	// back likewise. maxLent bounds how long what happened once is remembered.
+	// While such yields give others more time than the loop has itself, it works for fairSlice
+	// in between. Linux's softirq steps back after the same time (netdev_budget_usecs). maxLent
+	// bounds how long the account remembers.
 	fairSlice = 2 * time.Millisecond
 	maxLent   = 10 * time.Millisecond
 
-	// While the sources move bulk, a yield that came back at once, since nobody else wants
-	// the CPU, is followed by a rest: who waits for data has them in buffers, and as much
-	// is under way, so that nobody misses the loop for restTime. Looking on instead took up
-	// to a sixth of the daemons' CPU time for one TCP stream. The interrupts stay masked for restWindows
-	// of the busy-poll window then, since who is woken by another CPU is often moved there,
-	// away from the program that it shares its data with.
+	// In bulk, a yield that returns at once, because nobody else wants the CPU, is followed by
+	// a rest. Receivers have data in buffers and as much is under way, so nobody misses the
+	// loop for restTime. Polling instead took up to a sixth of the daemons' CPU time for one
+	// TCP stream. The interrupts stay masked for restWindows of the busy-poll window: the
+	// scheduler often moves a thread to the CPU that wakes it, away from the program that it
+	// shares its data with.
 	restTime    = 40 * time.Microsecond
 	restWindows = 8
 	atOnce      = 4 * time.Microsecond
 
-	// Bulk is bulkBytes of late, of which half is forgotten each bulkTime: some 8 Gbit/s,
-	// in the sum of all sources.
+	// Bulk means bulkBytes in the sum of all sources, of which half is forgotten after each
+	// bulkTime: some 8 Gbit/s.
 	bulkBytes = 2 << 20
 	bulkTime  = time.Millisecond
 
-	// Who sets a window above longWindow wants the loop to look on.
+	// A window above longWindow says that the loop should go on polling, so it never rests.
 	longWindow = time.Millisecond
 
-	// Bulk that comes in bursts ([Result].Yield) is not waited for by the protocol: its
-	// sender makes packets for as long as it has the CPU, some 3 ms, and then its daemon
-	// passes them on. Were there nothing to do on another CPU meanwhile, the scheduler would
-	// move one of the two there, away from the other; so the receiving loop looks on for
-	// burstWindow (measured: 21 Gbit/s of UDP, 31 with it).
+	// The protocol does not pace bulk that comes in bursts ([Result].Yield). Its sender makes
+	// packets for as long as it has the CPU, some 3 ms, and then its daemon passes them on. If
+	// another CPU were idle meanwhile, the scheduler would move one of the two there, away from
+	// the other. So the receiving loop goes on polling for burstWindow (measured: 31 Gbit/s of
+	// UDP instead of 21).
 	burstWindow = 5 * time.Millisecond
 
-	// A yield that took longLoss was a loss: somebody else wants the CPU, and the
-	// scheduler may let who yields wait for milliseconds (seen on Linux 6.18.44),
-	// while who sleeps is back when its interrupt comes. Then the loop sleeps
-	// instead for a time: of firstHold, since even a quiet machine has a loss or two in a
-	// second, and twice as long each time that a loss follows soon, up to lossHold, in
-	// which one such yield costs little.
+	// A yield that took longLoss is called a loss. Another thread wants the CPU, and the
+	// scheduler may let a yielding thread wait for milliseconds (seen on Linux 6.18.44), while
+	// a sleeping one is back when its interrupt comes. So the loop sleeps instead for a time.
+	// It starts with firstHold, since even a quiet machine has a loss or two in a second. It
+	// doubles each time that a loss follows soon, up to lossHold, beside which one such yield
+	// costs little.
 	longLoss  = time.Millisecond
 	firstHold = 2 * time.Millisecond
 	lossHold  = 100 * time.Millisecond
 )
 
-// A Clock returns monotonic time since an origin of its choice.
+// A Clock returns the monotonic time since an origin of its choice.
 type Clock func() time.Duration
 
-// Config of an Engine. The zero value is NAPI mode without busy polling.
+// Config configures an Engine. The zero value is NAPI mode without busy polling.
 type Config struct {
-	Mode     Mode
-	BusyPoll time.Duration // window after the last work; NAPI mode only; see DefaultBusyPoll
-	Slice    time.Duration // work before a yield; NAPI mode only; 0 means DefaultSlice
-	Clock    Clock         // nil means the real one
+	Mode Mode
+	// how long to poll after the last work; NAPI mode only; see DefaultBusyPoll
+	BusyPoll time.Duration
+	Slice    time.Duration // how long to work before a yield; NAPI mode only; 0 means DefaultSlice
+	Clock    Clock         // nil means the real clock
 }
 
 // Engine polls a set of sources. See the package comment.
@@ -103,34 +104,34 @@ type Engine struct {
 	running atomic.Bool
 	stopped atomic.Bool // the context of Run is done
 
-	// What follows belongs to the loop.
+	// The fields below belong to the loop.
 	sources []*Source
 	list    pollList
 	armed   int // sources in state armed
 	blocked int // sources that are blocked
 
-	polled   bool          // a source was polled in this Turn
-	worked   bool          // one had work
-	looked   uint64        // one more with each work and each pause; see Source.empty
-	paused   bool          // the last Turn asked for a pause
-	lastWork time.Duration // end of the last round that had work
-	resumed  time.Duration // end of the last pause
-	idled    bool          // the last Turn found nothing and asked for a yield
-	rested   bool          // or for a rest
-	gave     bool          // the last Turn asked for a yield after a slice of work
-	asked    bool          // a poll since the last pause wants a yield
-	burst    time.Duration // the last time that one did
-	lent     time.Duration // what such yields took, less the work before them
-	turned   time.Duration // begin of the last Turn
-	crowded  time.Duration // until then there is no busy polling
-	hold     time.Duration // how long that was
-	moved    int64         // bytes since the last Turn
-	flow     int64         // bytes of late, as of the last work
-	halved   time.Duration // when that was last halved
+	polled          bool          // a source was polled in this Turn
+	worked          bool          // a source had work in this Turn
+	looked          uint64        // counts work and pauses; see Source.empty
+	paused          bool          // the last Turn asked for a pause
+	lastWork        time.Duration // end of the last round that had work
+	resumed         time.Duration // end of the last pause
+	idled           bool          // the last Turn found nothing and asked for a yield
+	rested          bool          // the last Turn found nothing and asked for a rest
+	gave            bool          // the last Turn asked for a yield after a slice of work
+	asked           bool          // a poll since the last pause wants a yield
+	burst           time.Duration // the last time that a poll wanted one
+	lent            time.Duration // time that such yields took, less the loop's own before them
+	turned          time.Duration // start of the last Turn
+	overloadedUntil time.Duration // no busy polling until this time, after a loss
+	hold            time.Duration // how long that takes
+	moved           int64         // bytes since the last Turn
+	flow            int64         // recent bytes, as of the last work
+	halved          time.Duration // when flow was last halved
 }
 
-// distantPast is before any time a Clock returns; no sum or difference with such a
-// time overflows.
+// distantPast is before any time that a Clock returns. No sum or difference with such a time
+// overflows.
 const distantPast = math.MinInt64 / 2
 
 // New returns an Engine without sources.
@@ -144,13 +145,13 @@ func New(c Config) (*Engine, error) {
 		return nil, fmt.Errorf("napi: slice %v: choose 0 (%v) or more", c.Slice, DefaultSlice)
 	}
 	e := &Engine{
-		mode:     c.Mode,
-		slice:    c.Slice,
-		clock:    c.Clock,
-		paused:   true,
-		lastWork: distantPast,
-		crowded:  distantPast,
-		burst:    distantPast,
+		mode:            c.Mode,
+		slice:           c.Slice,
+		clock:           c.Clock,
+		paused:          true,
+		lastWork:        distantPast,
+		overloadedUntil: distantPast,
+		burst:           distantPast,
 	}
 	if e.slice == 0 {
 		e.slice = DefaultSlice
@@ -163,8 +164,8 @@ func New(c Config) (*Engine, error) {
 	return e, nil
 }
 
-// Add registers a source. All sources are added before the loop starts. The
-// source counts as masked until the first Turn.
+// Add registers a source. Add all sources before the loop starts. A source counts as masked until
+// the first Turn.
 func (e *Engine) Add(c Spec) (*Source, error) {
 	if c.Poller == nil || c.Line == nil {
 		return nil, fmt.Errorf("napi: source %q: it needs a Poller and a Line", c.Name)
@@ -187,11 +188,11 @@ func (e *Engine) Add(c Spec) (*Source, error) {
 	return s, nil
 }
 
-// ErrRunning says that the engine's loop runs already.
+// ErrRunning means that the engine's loop is running already.
 var ErrRunning = errors.New("the engine is running")
 
-// SetBusyPoll changes the busy-poll window: zero or less switches it off, with
-// Forever the loop never sleeps.
+// SetBusyPoll changes the busy-poll window. Zero or less switches busy polling off; with Forever
+// the loop never sleeps.
 func (e *Engine) SetBusyPoll(window time.Duration) { e.window.Store(int64(window)) }
 
 // Action is what the loop does between two Turns.
@@ -199,9 +200,9 @@ type Action uint8
 
 const (
 	Again Action = iota // nothing: there is more work
-	Yield               // let others run, for example OSYield
+	Yield               // let other threads run, for example with OSYield
 	Sleep               // sleep until an interrupt, Wake, or Next.For has passed
-	Rest                // the same; no interrupt is armed
+	Rest                // the same, but no interrupt is armed
 )
 
 func (a Action) String() string {
@@ -218,19 +219,19 @@ func (a Action) String() string {
 	return fmt.Sprintf("Action(%d)", uint8(a))
 }
 
-// Forever is no limit, as Next.For.
+// Forever means no limit, as Next.For.
 const Forever time.Duration = math.MaxInt64
 
 // Next tells the loop what to do until the next Turn.
 type Next struct {
 	Do  Action
-	For time.Duration // of Sleep and Rest; 0: see which interrupts fired, without blocking
+	For time.Duration // for Sleep and Rest; 0: check which interrupts fired, without blocking
 }
 
-// Turn takes the interrupts that were raised, polls every source on the poll list
-// once, and arms the sources that are done. It reads the clock once, at its
-// start, so what a poll found is accounted for, and its source armed, in the
-// Turn that follows. After a slice of work a Turn only asks for a yield.
+// Turn takes the interrupts that were raised, polls every source on the poll list once, and arms
+// the sources that are done. It reads the clock once, at its start. So the Turn that follows a poll
+// accounts for what the poll found, and arms its source. After a slice of work a Turn only asks for
+// a yield.
 func (e *Engine) Turn() Next {
 	e.stats.turns.Add(1)
 	now := e.clock()
@@ -257,7 +258,7 @@ func (e *Engine) Turn() Next {
 		return e.pause(Yield, 0)
 	}
 	busy := e.busyPolling(now, e.worked, e.idled || e.rested)
-	vain := e.rested || e.idled && now-before < atOnce // the pause gave nobody the CPU
+	vain := e.rested || e.idled && now-before < atOnce // the pause gave the CPU to nobody
 	e.idled, e.rested = false, false
 	e.polled, e.worked, e.paused = false, false, false
 
@@ -265,7 +266,7 @@ func (e *Engine) Turn() Next {
 	for _, s := range e.sources {
 		wait = min(wait, e.settle(s, now, busy))
 	}
-	yields := busy && !e.inCrowd(now) && now-e.lastWork < e.windowNow()
+	yields := busy && !e.overloaded(now) && now-e.lastWork < e.windowNow()
 	e.round(yields)
 
 	switch {
@@ -278,18 +279,18 @@ func (e *Engine) Turn() Next {
 		e.idled = true
 		return e.pause(Yield, 0)
 	case busy && !e.worked:
-		return Next{Do: Again} // and the next Turn arms
+		return Next{Do: Again} // the next Turn arms
 	case e.worked && e.mode == NAPI && e.blocked == 0 && e.window.Load() > 0:
-		// The next Turn polls everybody.
+		// The next Turn polls all sources.
 	case e.armed > 0:
-		// Work goes on, and nobody else would notice an armed source's interrupt.
+		// Work goes on, and nobody else would notice the interrupt of an armed source.
 		e.stats.looks.Add(1)
 		return Next{Do: Sleep}
 	}
 	return Next{Do: Again}
 }
 
-// sliceNow is how long the loop works without a pause.
+// sliceNow returns how long the loop works without a pause.
 func (e *Engine) sliceNow() time.Duration {
 	if e.lent > 0 {
 		return max(e.slice, fairSlice)
@@ -297,21 +298,21 @@ func (e *Engine) sliceNow() time.Duration {
 	return e.slice
 }
 
-// busyPolling tells whether every source is polled in this Turn: the busy-poll
-// window is open or, in a crowd, the last Turn had work. It is also polled once more
-// after a yield, in which the others had time to make work.
+// busyPolling reports whether every source is polled in this Turn: the busy-poll window is open or,
+// under overload, the last Turn had work. All are also polled once more after a yield, in which
+// others had time to make work.
 func (e *Engine) busyPolling(now time.Duration, worked, idled bool) bool {
 	window := time.Duration(e.window.Load())
 	switch {
 	case e.mode != NAPI || e.blocked > 0:
 		return false
-	case e.inCrowd(now):
+	case e.overloaded(now):
 		return window > 0 && (worked || idled)
 	}
 	return now-e.lastWork < e.windowNow() || idled
 }
 
-// weigh takes the bytes since the last Turn into account.
+// weigh accounts for the bytes since the last Turn.
 func (e *Engine) weigh(now time.Duration) {
 	for ; e.flow > 0 && now-e.halved >= bulkTime; e.halved += bulkTime {
 		e.flow /= 2
@@ -323,19 +324,19 @@ func (e *Engine) weigh(now time.Duration) {
 	e.moved = 0
 }
 
-// bulk tells whether the sources move bulk, and the busy-poll window may be another then.
+// bulk reports whether the sources move bulk, and the busy-poll window may change because of that.
 func (e *Engine) bulk() bool {
 	window := time.Duration(e.window.Load())
 	return e.flow >= bulkBytes && window > 0 && window <= longWindow
 }
 
-// bursts tells whether some came in bursts of late.
+// bursts reports whether some of it came in bursts recently.
 func (e *Engine) bursts() bool { return e.turned-e.burst < burstWindow }
 
-// rests tells whether the loop rests when there is nothing to do just now.
+// rests reports whether the loop rests when there is nothing to do.
 func (e *Engine) rests() bool { return e.bulk() && !e.bursts() }
 
-// windowNow is the busy-poll window, with the rests in it.
+// windowNow returns the busy-poll window, including rests.
 func (e *Engine) windowNow() time.Duration {
 	window := time.Duration(e.window.Load())
 	switch {
@@ -350,21 +351,21 @@ func (e *Engine) windowNow() time.Duration {
 // loss ends busy polling for a time.
 func (e *Engine) loss(now time.Duration) {
 	e.stats.losses.Add(1)
-	if now-e.crowded <= max(e.hold, lossHold/4) {
+	if now-e.overloadedUntil <= max(e.hold, lossHold/4) {
 		e.hold = min(2*e.hold, lossHold)
 	} else {
 		e.hold = firstHold
 	}
-	e.crowded = now + e.hold
+	e.overloadedUntil = now + e.hold
 }
 
-// inCrowd tells whether a yield was a loss a short time ago.
-func (e *Engine) inCrowd(now time.Duration) bool {
-	return now < e.crowded && time.Duration(e.window.Load()) != Forever
+// overloaded reports whether a yield took too long a short time ago.
+func (e *Engine) overloaded(now time.Duration) bool {
+	return now < e.overloadedUntil && time.Duration(e.window.Load()) != Forever
 }
 
-// settle brings one source up to date before the round, and returns how long it
-// can wait for the next time.
+// settle updates one source before the round, and returns how long the source can wait for the next
+// time.
 func (e *Engine) settle(s *Source, now time.Duration, busy bool) time.Duration {
 	raised := s.takeRaised()
 	switch s.state {
@@ -383,8 +384,8 @@ func (e *Engine) settle(s *Source, now time.Duration, busy bool) time.Duration {
 		return Forever
 	}
 
-	// An interrupt that comes late, after masking, may be dropped: arming looks for
-	// work itself.
+	// An interrupt that comes late, after masking, may be dropped: arming checks for work
+	// itself.
 	if raised {
 		s.stats.spurious.Add(1)
 	}
@@ -407,7 +408,7 @@ func (e *Engine) settle(s *Source, now time.Duration, busy bool) time.Duration {
 	}
 	s.stats.rechecks.Add(1)
 	if e.mode == InterruptDriven {
-		e.interrupt(s, now) // as the hardware would, at once
+		e.interrupt(s, now) // immediately, as the hardware would
 	} else {
 		e.enlist(s)
 	}
@@ -442,13 +443,13 @@ func (e *Engine) enlist(s *Source) {
 	e.list.push(s)
 }
 
-// round polls each listed source once: steps (5) to (9). If the loop yields when
-// nothing is found, it ends as soon as every source is known to be empty: those polled
-// after the last work, in the Turn before, are not looked at twice.
+// round polls each listed source once: steps (5) to (9). If the loop would yield when nothing is
+// found, round ends as soon as every source is known to be empty. It does not poll a source again
+// that was polled after the last work.
 func (e *Engine) round(yields bool) {
 	for n := e.list.n; n > 0; n-- {
 		if yields && e.allEmpty() {
-			e.polled = true // as good as
+			e.polled = true // equivalent to polling them
 			return
 		}
 		s := e.list.pop()
@@ -460,7 +461,7 @@ func (e *Engine) round(yields bool) {
 	}
 }
 
-// poll polls one source and tells whether it used all of its budget.
+// poll polls one source and reports whether it used all of its budget.
 func (e *Engine) poll(s *Source) (exhausted bool) {
 	r := s.poller.Poll(s.budget)
 	e.polled = true
@@ -491,8 +492,8 @@ func (e *Engine) poll(s *Source) (exhausted bool) {
 	return exhausted
 }
 
-// allEmpty tells whether each source was seen to be empty since the last work of any
-// and the last pause.
+// allEmpty reports whether each source was seen empty since the last work of any source and the
+// last pause.
 func (e *Engine) allEmpty() bool {
 	for _, s := range e.sources {
 		if s.empty != e.looked {
@@ -532,8 +533,8 @@ func (e *Engine) pause(do Action, wait time.Duration) Next {
 	return Next{Do: do, For: wait}
 }
 
-// maskAll leaves every source masked and the poll list empty. Work that is waiting
-// is found when the sources are armed again.
+// maskAll leaves every source masked and the poll list empty. Waiting work is found when the
+// sources are armed again.
 func (e *Engine) maskAll() {
 	for _, s := range e.sources {
 		e.mask(s)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A scene is a script, and what its last word has to lead to.
+// A scene is a script and the log that its last word must produce.
 type scene struct{ name, script, want string }
 
 // play runs each scene with two sources, VELO first, and budgets of 4 and 2.
@@ -50,7 +50,7 @@ func TestNineSteps(t *testing.T) {
 	})
 }
 
-// TestBusyPoll: a window of 50 µs after the last work of any source.
+// TestBusyPoll: the window is 50 µs after the last work of any source.
 func TestBusyPoll(t *testing.T) {
 	play(t, Config{BusyPoll: DefaultBusyPoll}, []scene{
 		{"asleep, nothing is polled", "turn +1s turn", "sleep"},
@@ -67,9 +67,8 @@ func TestBusyPoll(t *testing.T) {
 	})
 }
 
-// TestCrowd: after a yield that took long the loop sleeps when there is no work,
-// for a time.
-func TestCrowd(t *testing.T) {
+// TestLongYield: after a yield that took long, the loop sleeps when there is no work, for some time.
+func TestLongYield(t *testing.T) {
 	play(t, Config{BusyPoll: 10 * time.Millisecond}, []scene{
 		{"a short yield is no loss", "turn velo+1 turn turn +999µs velo+1 turn turn", "poll velo 0/4, yield"},
 		{"after a long one everybody is polled once", "turn velo+1 turn turn +1ms velo+1 turn velo+1 turn turn", "poll velo 0/4, poll rma 0/2, again"},
@@ -80,8 +79,8 @@ func TestCrowd(t *testing.T) {
 	})
 }
 
-// TestLosses: each loss that follows another soon ends busy polling for longer, up to
-// a bound; one that comes alone does not.
+// TestLosses: each loss that soon follows another ends busy polling for longer, up to a bound. A
+// single loss does not.
 func TestLosses(t *testing.T) {
 	r := newRig(t, Config{BusyPoll: DefaultBusyPoll})
 	velo := r.add("velo", 4, ITR{})
@@ -97,7 +96,7 @@ func TestLosses(t *testing.T) {
 		t.Fatal("the loop neither yields nor sleeps")
 		return false
 	}
-	// lose has a yield take a millisecond and returns how long nobody yields after it.
+	// lose makes a yield take a millisecond and returns how long nobody yields after it.
 	lose := func() time.Duration {
 		if !work() {
 			t.Fatal("no yield to lose")
@@ -123,7 +122,7 @@ func TestLosses(t *testing.T) {
 			t.Fatalf("no yields for %v, want %v", got, lossHold)
 		}
 	}
-	for r.eng.Turn().Do != Sleep { // which takes no yield that is lost
+	for r.eng.Turn().Do != Sleep { // without a lost yield
 		r.clock.now += 100 * time.Microsecond
 	}
 	r.clock.now += time.Second
@@ -132,8 +131,8 @@ func TestLosses(t *testing.T) {
 	}
 }
 
-// TestEmptyIsNotPolledTwice: sources that were found empty after the last work are
-// not polled again before a yield, and all are after it.
+// TestEmptyIsNotPolledTwice: sources that were found empty after the last work are not polled again
+// before a yield. After the yield all are polled.
 func TestEmptyIsNotPolledTwice(t *testing.T) {
 	play(t, Config{BusyPoll: DefaultBusyPoll}, []scene{
 		{"polled before the work", "turn velo+1 turn velo+1 turn turn", "poll velo 0/4, yield"},
@@ -153,8 +152,7 @@ func TestEmptyIsNotPolledTwice(t *testing.T) {
 	}
 }
 
-// TestRest: while the sources move bulk, a yield that came back at once is followed
-// by rests, for eight windows.
+// TestRest: in bulk, a yield that returns at once is followed by rests, for eight windows.
 func TestRest(t *testing.T) {
 	const bulk = "turn velo+2 turn turn " // which ends in a yield
 	for _, c := range []struct {
@@ -202,11 +200,12 @@ func TestRest(t *testing.T) {
 	}
 }
 
-// TestBursts: while bulk comes in bursts that are yielded after, the loop does not rest,
-// and looks on for 5 ms.
+// TestBursts: while bulk comes in bursts that ask for a yield, the loop does not rest, and polls
+// for 5 ms.
 func TestBursts(t *testing.T) {
 	const (
-		burst    = "turn velo+2 turn turn turn " // the yield after it, and one in which nobody came
+		// with the yield after it, and a yield during which nothing came
+		burst    = "turn velo+2 turn turn turn "
 		polled   = "poll velo 0/4, poll rma 0/2, "
 		further  = "+900µs turn +900µs turn +900µs turn +900µs turn +900µs turn " // 4.5 ms
 		noBursts = "rma+1 turn turn +1µs turn"
@@ -251,8 +250,8 @@ func TestSetBusyPoll(t *testing.T) {
 	}
 }
 
-// TestBlocked: a source out of credit is armed at once and nobody busy-polls,
-// until its interrupt lets it go on.
+// TestBlocked: a source out of credit is armed at once and nothing busy-polls, until its interrupt
+// lets it go on.
 func TestBlocked(t *testing.T) {
 	r := newRig(t, Config{BusyPoll: DefaultBusyPoll})
 	r.add("velo", 4, ITR{})
@@ -283,7 +282,7 @@ func TestBlocked(t *testing.T) {
 	}
 }
 
-// TestInterruptMode (DRV-2): handled directly, armed again whatever was found, in
+// TestInterruptMode (DRV-2): sources are handled directly, and armed again whatever was found, in
 // the order of registration.
 func TestInterruptMode(t *testing.T) {
 	play(t, Config{Mode: InterruptDriven, BusyPoll: DefaultBusyPoll}, []scene{
@@ -296,8 +295,8 @@ func TestInterruptMode(t *testing.T) {
 	})
 }
 
-// TestSlice: after a slice of uninterrupted work a Turn only asks for a yield, with and
-// without busy polling.
+// TestSlice: after a slice of uninterrupted work a Turn only asks for a yield, with and without
+// busy polling.
 func TestSlice(t *testing.T) {
 	for _, window := range []time.Duration{0, DefaultBusyPoll} {
 		r := newRig(t, Config{BusyPoll: window, Slice: 100 * time.Microsecond})
@@ -309,7 +308,7 @@ func TestSlice(t *testing.T) {
 		for range 10 {
 			got = append(got, r.turn().Do.String())
 		}
-		// The turns begin 0, 25, 50, 75 and 100 µs after the last pause.
+		// The Turns begin 0, 25, 50, 75 and 100 µs after the last pause.
 		want := "again again again again yield again again again again yield"
 		if got := strings.Join(got, " "); got != want || polls != 8 {
 			t.Errorf("window %v:\n got %s, %d polls\nwant %s, 8 polls", window, got, polls, want)
@@ -328,15 +327,15 @@ func TestGiveWay(t *testing.T) {
 	})
 }
 
-// TestLent: where yields after short slices give others more than the loop has, it works
-// for longer in between, until it has had as much.
+// TestLent: where yields after short slices give others more time than the loop has, it works for
+// longer in between until that is balanced.
 func TestLent(t *testing.T) {
 	r := newRig(t, Config{Slice: 100 * time.Microsecond})
 	velo := r.add("velo", 4, ITR{})
 	velo.log = nil
 	r.run("turn velo+4")
 	velo.polling = func(int) { velo.n = 4; r.clock.now += 50 * time.Microsecond }
-	// work returns how long the loop works until it yields for a time.
+	// work returns how long the loop works until it yields. The yield takes the given time.
 	work := func(yield time.Duration) time.Duration {
 		begin := r.clock.now
 		for r.eng.Turn().Do != Yield {
@@ -346,13 +345,13 @@ func TestLent(t *testing.T) {
 		return worked
 	}
 	for _, c := range []struct {
-		yield, want time.Duration // want is what comes before the yield
+		yield, want time.Duration // want is the work before the yield
 	}{
-		{100 * time.Microsecond, 100 * time.Microsecond}, // as much as it had
+		{100 * time.Microsecond, 100 * time.Microsecond}, // as much as the loop had
 		{time.Microsecond, 100 * time.Microsecond},
-		{3 * time.Millisecond, 100 * time.Microsecond}, // lent: 2.8 ms
-		{0, fairSlice}, // 0.8 ms
-		{0, fairSlice}, // none
+		{3 * time.Millisecond, 100 * time.Microsecond}, // now 2.8 ms are lent
+		{0, fairSlice}, // now 0.8 ms
+		{0, fairSlice}, // now none
 		{time.Minute, 100 * time.Microsecond},
 		{0, fairSlice}, {0, fairSlice}, {0, fairSlice}, {0, fairSlice}, {0, fairSlice}, // maxLent
 		{0, 100 * time.Microsecond},
@@ -361,7 +360,7 @@ func TestLent(t *testing.T) {
 			t.Fatalf("before a yield of %v: %v of work, want %v", c.yield, got, c.want)
 		}
 	}
-	for range 1000 { // what the loop had is remembered for as long
+	for range 1000 { // the account also remembers no more than that of the loop's own time
 		work(0)
 	}
 	if work(maxLent + time.Millisecond); work(0) != fairSlice {
@@ -373,25 +372,25 @@ func TestLent(t *testing.T) {
 	}
 }
 
-// TestAsked: a poll may want a yield earlier, which comes unless such yields gave others
-// more than the loop had.
+// TestAsked: a poll may ask for an earlier yield. It comes unless such yields gave others more time
+// than the loop had.
 func TestAsked(t *testing.T) {
 	r := newRig(t, Config{Slice: 100 * time.Microsecond, BusyPoll: DefaultBusyPoll})
-	velo, rma := r.add("velo", 4, ITR{}), r.add("rma", 2, ITR{}) // which asks for nothing
+	velo, rma := r.add("velo", 4, ITR{}), r.add("rma", 2, ITR{}) // a source that never asks
 	velo.log, rma.log = nil, nil
 	r.run("turn velo+4")
 	velo.polling = func(int) { velo.n = 4; r.clock.now += 10 * time.Microsecond }
 	for _, c := range []struct {
 		asks        bool
-		want, yield time.Duration // work, and the yield after it
+		want, yield time.Duration // the work, and the yield after it
 	}{
 		{false, 100 * time.Microsecond, 0},
 		{true, 10 * time.Microsecond, 0},
-		{true, 10 * time.Microsecond, 3 * time.Millisecond}, // lent: 2.88 ms
+		{true, 10 * time.Microsecond, 3 * time.Millisecond}, // now 2.88 ms are lent
 		{true, fairSlice, 0},
-		{true, fairSlice, 0}, // none
+		{true, fairSlice, 0}, // now none
 		{true, 10 * time.Microsecond, 0},
-		{false, 100 * time.Microsecond, 0}, // it was for once
+		{false, 100 * time.Microsecond, 0}, // the request was for one yield
 	} {
 		begin := r.clock.now
 		velo.yields = c.asks
@@ -412,9 +411,9 @@ func TestStatsAdd(t *testing.T) {
 	got := velo.src.Stats()
 	want := SourceStats{
 		Interrupts: 2, // the first packets, and the last
-		Spurious:   2, // the two between
+		Spurious:   2, // the two in between
 		Suppressed: 3, // polls 2 and 3 of the first nine packets, and the tenth packet
-		Rechecks:   1, // which the re-check found
+		Rechecks:   1, // found by the check in Arm
 		Throttled:  2, // because arming waited for the gap, as it does at the end
 		Polls:      5,
 		Exhausted:  2,

@@ -8,8 +8,8 @@ import (
 	"exnet/napi"
 )
 
-// inbox is a channel of frames as a source: the interrupt is a doorbell which the
-// sender rings with each frame, so it needs no masking, and arming has to look only.
+// inbox is a channel of frames as a source. The sender rings a doorbell with each frame, which
+// needs no masking, and arming only has to check for frames.
 type inbox struct {
 	frames chan string
 	took   func(frame string)

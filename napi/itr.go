@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// ITR is the interrupt throttling of one source: the most interrupts per second
-// it may raise. The zero value does not throttle.
+// ITR is the interrupt throttling of one source: how many interrupts per second it may raise at
+// most. The zero value does not throttle.
 //
-// Dynamic ITR adapts the rate to the traffic as the ixgbe driver does: many interrupts
-// for latency while there is little of it, few for throughput when there is much.
+// Dynamic ITR adapts the rate to the traffic as the ixgbe driver does: many interrupts for latency
+// in light traffic, few for throughput in heavy traffic.
 //
 //	            > 10 B/µs             > 20 B/µs
 //	┌────────┐ ───────────► ┌───────┐ ───────────► ┌───────┐
@@ -19,32 +19,31 @@ import (
 //	└────────┘   ≤ 10 B/µs  └───────┘   ≤ 20 B/µs  └───────┘
 //	                        (initial)
 //
-// The state moves one step at a time, when a poll finishes; the rate follows it by
-// a tenth of the distance each time, so that one odd interval changes little.
+// The state moves one step at a time, when a poll finishes. The rate moves by a tenth of the
+// distance to the state's rate each time, so one odd interval changes little.
 //
-// ixgbe divides the bytes by the nominal gap, since its hardware never interrupts
-// sooner. Here one interrupt may start a long stretch of polling, so the
-// bytes are divided by the time they really took, and not before that is a
-// gap's length. At the throttled rate both are the same.
+// ixgbe divides the bytes by the nominal gap, since its hardware never interrupts sooner. Here one
+// interrupt may start a long stretch of polling. So the bytes are divided by the time that they
+// really took, once that is as long as a gap. At the throttled rate both are the same.
 type ITR struct {
 	Policy ITRPolicy
 	Rate   Rate          // for ITRStatic
-	Link   BytesPerMicro // for ITRDynamic: what the link carries; 0 means ReferenceLink
+	Link   BytesPerMicro // for ITRDynamic: the throughput of the link; 0 means ReferenceLink
 }
 
-// ITRPolicy says how the gap between two interrupts is found.
+// ITRPolicy selects how the gap between two interrupts is determined.
 type ITRPolicy uint8
 
 const (
 	ITROff     ITRPolicy = iota // no gap
 	ITRStatic                   // the gap of ITR.Rate
-	ITRDynamic                  // the gap of the state that the traffic is in
+	ITRDynamic                  // the gap of the current traffic state
 )
 
 // Rate counts interrupts per second.
 type Rate int64
 
-// gap is the time between two interrupts at this rate.
+// gap returns the time between two interrupts at this rate.
 func (r Rate) gap() time.Duration { return time.Second / time.Duration(r) }
 
 // The rates of the three states, from ixgbe: gaps of 10, 50 and 125 µs.
@@ -60,8 +59,8 @@ type BytesPerMicro int64
 const (
 	// ReferenceLink is the link for which ixgbe's thresholds were found: 10 Gbit/s.
 	ReferenceLink BytesPerMicro = 1250
-	// referenceLow separates lowest from low on that link. Twice as much separates
-	// low from bulk.
+	// referenceLow separates lowest from low on that link. Twice as much separates low from
+	// bulk.
 	referenceLow BytesPerMicro = 10
 )
 
@@ -121,7 +120,7 @@ func (s ITRState) rate() Rate {
 	return BulkRate
 }
 
-// next is the state after an interval with this throughput.
+// next returns the state after an interval with this throughput.
 func (s ITRState) next(t, low, bulk BytesPerMicro) ITRState {
 	switch s {
 	case ITRLowest:
@@ -143,12 +142,12 @@ func (s ITRState) next(t, low, bulk BytesPerMicro) ITRState {
 	return s
 }
 
-// smoothing is the share of the distance to the state's rate that one interval
-// moves the rate by: ixgbe weighs the old rate with 90 %, the new with 10 %.
+// smoothing divides the distance to the state's rate; one interval moves the rate by the quotient.
+// ixgbe weighs the old rate with 90 % and the new one with 10 %.
 const smoothing = 10
 
-// throttle is the ITR of one source at work. The loop writes it; state and rate
-// are atomic because Stats reads them.
+// throttle is the ITR state of one source. The loop writes it. state and rate are atomic because
+// Stats reads them.
 type throttle struct {
 	policy    ITRPolicy
 	low, bulk BytesPerMicro
@@ -158,7 +157,7 @@ type throttle struct {
 	since          time.Duration // start of the interval being measured
 
 	state atomic.Uint32 // an ITRState
-	rate  atomic.Int64  // a Rate; 0 when there is no throttling
+	rate  atomic.Int64  // a Rate; 0: no throttling
 }
 
 func (t *throttle) init(c ITR, now time.Duration) {
@@ -185,15 +184,16 @@ func (t *throttle) add(packets, bytes int) {
 	t.bytes += int64(bytes)
 }
 
-// finish recomputes state and rate after a poll that left the poll list. An
-// interval without packets says nothing and goes on; so does one shorter than the
-// gap, which would see single packets as a high throughput.
+// finish recomputes state and rate when a poll has left the poll list. An interval without packets
+// tells nothing and goes on. So does one shorter than the gap, which would make single packets look
+// like a high throughput.
 func (t *throttle) finish(now time.Duration) {
 	elapsed := now - t.since
 	if t.policy != ITRDynamic || t.packets == 0 || elapsed < t.gap {
 		return
 	}
-	throughput := BytesPerMicro(t.bytes / elapsed.Microseconds()) // gap ≥ 10 µs, so never by 0
+	// the gap is at least 10 µs, so this never divides by 0
+	throughput := BytesPerMicro(t.bytes / elapsed.Microseconds())
 	state := ITRState(t.state.Load()).next(throughput, t.low, t.bulk)
 	t.state.Store(uint32(state))
 

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestITRStates: every transition of ITR-1, at both sides of both thresholds.
+// TestITRStates: every transition of ITR-1, on both sides of both thresholds.
 func TestITRStates(t *testing.T) {
 	for _, c := range []struct {
 		from       ITRState
@@ -54,7 +54,7 @@ func dynamic() *throttle {
 	return t
 }
 
-// interval lets bytes arrive in packets of 100 and a poll finish d later.
+// interval makes bytes arrive in packets of 100, and a poll finish d later.
 func (t *throttle) interval(d time.Duration, bytes int) (ITRState, Rate) {
 	t.add((bytes+99)/100, bytes)
 	t.finish(t.since + d)
@@ -76,7 +76,7 @@ func TestITRHysteresis(t *testing.T) {
 		{2100, ITRBulk, 17720},
 		{2000, ITRLow, 17948}, // one quiet interval changes the rate by 1.3 %
 		{2100, ITRBulk, 16954},
-		{0, ITRBulk, 16954}, // an interval without packets says nothing
+		{0, ITRBulk, 16954}, // an interval without packets tells nothing
 		{100, ITRLow, 17258},
 		{100, ITRLowest, 25532}, // a tenth of the way to 100,000
 		{1100, ITRLow, 24979},
@@ -116,8 +116,7 @@ func TestITRConverges(t *testing.T) {
 	}
 }
 
-// TestITRInterval: bytes of polls that end within a gap count for the interval that
-// is longer.
+// TestITRInterval: bytes of polls that end within a gap count for the longer interval.
 func TestITRInterval(t *testing.T) {
 	tr := new(throttle)
 	tr.init(ITR{Policy: ITRDynamic}, time.Hour)
@@ -189,7 +188,7 @@ func TestGap(t *testing.T) {
 	}
 }
 
-// TestDynamicITR: the engine feeds the throttle, also while it busy-polls.
+// TestDynamicITR: the engine feeds the throttle, even while it busy-polls.
 func TestDynamicITR(t *testing.T) {
 	for _, window := range []time.Duration{0, DefaultBusyPoll} {
 		r := newRig(t, Config{BusyPoll: window})

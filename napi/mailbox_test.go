@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// fakeClock only moves when a test moves it.
+// fakeClock moves only when a test moves it.
 type fakeClock struct{ now time.Duration }
 
 func (c *fakeClock) read() time.Duration { return c.now }
 
-// mailbox is a receive queue with an interrupt, as a NIC has it: a packet that
-// arrives while the interrupt is enabled raises it, once.
+// mailbox is a receive queue with an interrupt, as in a NIC: a packet that arrives while the
+// interrupt is enabled raises it, once.
 type mailbox struct {
 	name    string
 	src     *Source
@@ -22,10 +22,10 @@ type mailbox struct {
 	size    int // bytes of each
 	enabled bool
 	blocked bool           // Poll takes nothing and says so
-	drained bool           // Poll says that it has seen the end, whatever it took
-	yields  bool           // Poll wants a yield
-	log     *[]string      // of events, when set
-	polling func(work int) // called by Poll, when set
+	drained bool           // Poll reports the queue as drained, whatever it took
+	yields  bool           // Poll asks for a yield
+	log     *[]string      // of events, if set
+	polling func(work int) // called by Poll, if set
 }
 
 func (m *mailbox) Poll(budget int) Result {
@@ -86,8 +86,8 @@ type rig struct {
 	boxes map[string]*mailbox
 }
 
-// newRig makes an engine. Its clock moves when a script says so, which uses no slice
-// up unless the test is about that.
+// newRig makes an engine. Its clock moves when a script says so, and uses up no slice unless the
+// test is about slices.
 func newRig(t testing.TB, c Config) *rig {
 	t.Helper()
 	c.Slice = cmp.Or(c.Slice, time.Second)
@@ -113,7 +113,7 @@ func (r *rig) add(name string, budget int, itr ITR) *mailbox {
 	return m
 }
 
-// turn does one Turn and logs what it asks for.
+// turn does one Turn and logs its result.
 func (r *rig) turn() Next {
 	next := r.eng.Turn()
 	switch {
@@ -127,10 +127,9 @@ func (r *rig) turn() Next {
 	return next
 }
 
-// run executes a script: "velo+3" lets three packets arrive, "velo!" raises its
-// interrupt, "+20µs" moves the clock, "turn" does a Turn, "idle" does Turns, without
-// moving the clock, until one sleeps. It returns the log of the last word, or of the
-// last Turn.
+// run executes a script: "velo+3" makes three packets arrive, "velo!" raises the interrupt, "+20µs"
+// moves the clock, "turn" does a Turn, and "idle" does Turns without moving the clock until one
+// sleeps. It returns the log of the last word, or of the last Turn.
 func (r *rig) run(script string) string {
 	r.t.Helper()
 	for _, word := range strings.Fields(script) {

@@ -8,7 +8,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// A check takes 20 µs, so many can be had; -rapid.checks still has the last word.
+	// A check takes only 20 µs, so many are cheap; -rapid.checks still overrides this.
 	if err := flag.Set("rapid.checks", "3000"); err != nil {
 		panic(err)
 	}

@@ -5,21 +5,21 @@ import (
 	"time"
 )
 
-// machine is a computer with one CPU, in virtual time: packets arrive at a steady
-// rate in a ring of the NIC whatever the CPU does, and the CPU runs either the loop or
-// the user's program. The program gets it when the loop yields or sleeps.
+// machine is a computer with one CPU, in virtual time. Packets arrive at a steady rate in a ring of
+// the NIC, whatever the CPU does. The CPU runs either the loop or the user's program, which gets it
+// when the loop yields or sleeps.
 type machine struct {
 	clock   fakeClock
 	rings   []*ring
-	slice   time.Duration // what the program gets at a yield
-	program time.Duration // CPU time the user's program had
+	slice   time.Duration // how long the program runs at a yield
+	program time.Duration // CPU time that the user's program has had
 }
 
 const (
 	irqCost    = 2 * time.Microsecond   // to enter and leave the handler
 	packetCost = time.Microsecond       // to take one packet through the stack
-	timeslice  = 500 * time.Microsecond // what the OS gives the program at a yield: of CFS, ...
-	longSlice  = 3 * time.Millisecond   // ... and of EEVDF
+	timeslice  = 500 * time.Microsecond // what the OS gives the program at a yield: with CFS ...
+	longSlice  = 3 * time.Millisecond   // ... and with EEVDF
 	span       = 200 * time.Millisecond // of a test, in virtual time
 )
 
@@ -29,12 +29,12 @@ type ring struct {
 	m         *machine
 	slots     int
 	every     time.Duration // between two packets
-	due       time.Duration // the next one
-	fired     bool          // the doorbell rang, and nobody has looked yet
+	due       time.Duration // time of the next one
+	fired     bool          // the doorbell rang and was not checked yet
 	dropped   int
 	delivered int
 	arrivals  []time.Duration // of the packets in the ring
-	longest   time.Duration   // between arrival and delivery
+	longest   time.Duration   // the longest time between arrival and delivery
 }
 
 func (m *machine) add(t *testing.T, e *Engine, every time.Duration, itr ITR) *ring {
@@ -77,7 +77,7 @@ func (r *ring) Poll(budget int) Result {
 	return Result{Work: work}
 }
 
-// run lets the loop run until the clock says end.
+// run runs the loop until the clock reaches end.
 func (m *machine) run(e *Engine, end time.Duration) {
 	taken := func() (n uint64) {
 		for _, r := range m.rings {
@@ -106,7 +106,7 @@ func (m *machine) run(e *Engine, end time.Duration) {
 	}
 }
 
-// look does what a ppoll does: it raises the sources whose doorbells rang.
+// look does what ppoll does: it raises the sources whose doorbells rang.
 func (m *machine) look() (raised bool) {
 	for _, r := range m.rings {
 		if r.fired {
@@ -135,7 +135,7 @@ func TestLivelock(t *testing.T) {
 		return m, r
 	}
 	for _, c := range []struct{ slice, share time.Duration }{
-		{timeslice, 50}, // as much as the loop has itself
+		{timeslice, 50}, // as much as the loop itself
 		{longSlice, 60}, // after each 2 ms of work
 	} {
 		for _, window := range []time.Duration{0, DefaultBusyPoll} {
@@ -151,20 +151,20 @@ func TestLivelock(t *testing.T) {
 			}
 		}
 	}
-	// Interrupt mode is the livelock that NAPI was invented against ...
+	// Interrupt mode shows the livelock that NAPI was invented against ...
 	if m, _ := flood(Config{Mode: InterruptDriven}, timeslice, ITR{}); m.program > time.Millisecond {
 		t.Errorf("DRV-2: interrupt mode: the program had %v of %v: this is not the livelock we know", m.program, span)
 	}
-	// ... and ITR its cure: 8000 interrupts/s × (2 µs + 64 packets) leave nearly half.
+	// ... and ITR cures it: 8000 interrupts/s × (2 µs + 64 packets) leave nearly half.
 	if m, _ := flood(Config{Mode: InterruptDriven}, timeslice, ITR{Policy: ITRStatic, Rate: BulkRate}); m.program < span*40/100 {
 		t.Errorf("ITR-1: interrupt mode with static ITR: the program had %v of %v", m.program, span)
 	}
 }
 
-// TestFairness (NAP-1/8): one flooding source beside a light one. The light one loses
-// nothing. The longest wait is that of a packet which comes just after a Turn began:
-// the other's poll, a pause, the other's poll before the loop looks at the doorbells,
-// another pause, and the other's poll again, since it is ahead in the list.
+// TestFairness (NAP-1/8): a light source beside a flooding one loses nothing. A packet that comes
+// just after a Turn began waits longest: for the other's poll, a pause, the other's poll before the
+// loop checks the doorbells, another pause, and the other's poll again, since it is ahead in the
+// list.
 func TestFairness(t *testing.T) {
 	for _, window := range []time.Duration{0, DefaultBusyPoll} {
 		for _, floodFirst := range []bool{true, false} {

@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestProperties drives the engine with random sources, traffic and time. The watched
-// lines check, call by call:
+// TestProperties drives the engine with random sources, traffic and time. The watched lines check,
+// call by call:
 //
 //	NAP-1  a source is polled only while its interrupt is masked
 //	NAP-1  in NAPI mode it is unmasked only after a poll that found less than its budget
@@ -17,7 +17,7 @@ import (
 //	NAP-2  each poll gets the source's own budget
 //	ITR-1  two interrupts of one source are at least a gap apart
 //
-// and the machine, Turn by Turn:
+// and the machine checks, Turn by Turn:
 //
 //	NAP-1  each source that used its budget is polled once in the next Turn, or in the
 //	       one after if that only gives way
@@ -58,7 +58,7 @@ type world struct {
 	sources []*watched
 	serial  int    // of polls
 	gaveWay bool   // the last Turn did nothing but yield
-	broken  string // the first invariant that broke
+	broken  string // the first broken invariant
 }
 
 func newWorld(t *rapid.T) *world {
@@ -91,7 +91,7 @@ func (w *world) breaks(format string, args ...any) {
 	}
 }
 
-// turn does one Turn and checks what it did.
+// turn does one Turn and checks it.
 func (w *world) turn(t *rapid.T) Next {
 	var waiting []*watched
 	for _, s := range w.sources {
@@ -142,7 +142,7 @@ func (w *world) checkSleep(t *rapid.T, limit time.Duration) {
 	}
 }
 
-// rest does Turns, and lets time pass, until nothing is left to do.
+// rest does Turns and lets time pass until nothing is left to do.
 func (w *world) rest(t *rapid.T) {
 	for range 10_000 {
 		switch next := w.turn(t); {

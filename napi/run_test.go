@@ -11,15 +11,15 @@ import (
 	"time"
 )
 
-// postbox is a mailbox between goroutines, with the doorbell protocol that Line asks
-// for: publish, then ring if armed; arm, then look. Go's atomics are the fence.
+// postbox is a mailbox between goroutines, with the doorbell protocol that Line asks for: publish,
+// then ring if armed; arm, then check. Go's atomics are the fence.
 type postbox struct {
 	src   *Source
 	bell  *Doorbell
 	n     atomic.Int64
 	armed atomic.Bool
 	taken int // by the loop
-	size  int // of each letter
+	size  int // bytes of each message
 }
 
 func (p *postbox) post(n int) {
@@ -70,7 +70,7 @@ var runConfigs = []struct {
 	name string
 	Config
 	itr   ITR
-	rests bool // the letters are bulk
+	rests bool // the messages are bulk
 }{
 	{name: "NAPI"},
 	{name: "NAPI busy polling", Config: Config{BusyPoll: DefaultBusyPoll}},
@@ -80,8 +80,8 @@ var runConfigs = []struct {
 	{name: "interrupt static ITR", Config: Config{Mode: InterruptDriven}, itr: ITR{Policy: ITRStatic, Rate: LowRate}},
 }
 
-// TestRunVirtualTime: senders at their own pace, in virtual time; what was sent is
-// received, and a loop with nothing to do does not turn.
+// TestRunVirtualTime: senders send at their own pace, in virtual time. Every message is received,
+// and a loop with nothing to do does not turn.
 func TestRunVirtualTime(t *testing.T) {
 	for _, c := range runConfigs {
 		t.Run(c.name, func(t *testing.T) {
@@ -130,7 +130,7 @@ func TestRunVirtualTime(t *testing.T) {
 	}
 }
 
-// TestRunThreads: the same with real threads, readers of the statistics among them.
+// TestRunThreads: the same with real threads, some of which read the statistics.
 func TestRunThreads(t *testing.T) {
 	const messages = 20_000
 	for _, c := range runConfigs {
@@ -172,8 +172,8 @@ func TestRunThreads(t *testing.T) {
 	}
 }
 
-// TestRunStops: Run masks every source, gives the reason, and may be called again;
-// what waited meanwhile is found.
+// TestRunStops: Run masks every source, returns the reason, and may be called again. Then it finds
+// what arrived meanwhile.
 func TestRunStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, bell, boxes := office(t, Config{}, ITR{}, 1)
@@ -204,7 +204,7 @@ func TestRunStops(t *testing.T) {
 	})
 }
 
-// TestRunStopsInWork: also in the middle of a flood.
+// TestRunStopsInWork: Run also stops in the middle of a flood.
 func TestRunStopsInWork(t *testing.T) {
 	for _, c := range runConfigs {
 		e, bell, boxes := office(t, c.Config, c.itr, 1)
@@ -220,7 +220,7 @@ func TestRunStopsInWork(t *testing.T) {
 	}
 }
 
-// oddSleeper has a Sleep and a Wake of the test's making.
+// oddSleeper has a Sleep and a Wake that the test supplies.
 type oddSleeper struct {
 	sleep func(time.Duration) error
 	wake  func()
@@ -238,8 +238,7 @@ func TestRunSleeperFails(t *testing.T) {
 	}
 }
 
-// TestRunWaitsForWake: when Run has returned nobody uses the Sleeper, so it can be
-// closed.
+// TestRunWaitsForWake: when Run has returned, nobody uses the Sleeper, so it can be closed.
 func TestRunWaitsForWake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, _, _ := office(t, Config{}, ITR{}, 1)
@@ -298,8 +297,8 @@ func TestDoorbell(t *testing.T) {
 	})
 }
 
-// TestRunSchedules: others of the loop's process run every few milliseconds, although
-// it never waits for anything that Go knows of.
+// TestRunSchedules: other goroutines run every few milliseconds, although the loop never blocks in
+// a way that Go knows of.
 func TestRunSchedules(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	var clock fakeClock
@@ -315,7 +314,7 @@ func TestRunSchedules(t *testing.T) {
 			runtime.Gosched()
 		}
 	}()
-	// All this takes less real time than Go's monitor would wait for.
+	// All this takes less real time than Go's monitor would wait.
 	_ = e.Run(ctx, bell, func() {
 		clock.now += schedule / 2
 		if n++; n == yields {

@@ -9,18 +9,17 @@ import (
 // shortest is the shortest time slice that Linux gives.
 const shortest = 100 * time.Microsecond
 
-// ShortSlice asks for the shortest time slice for the calling thread, which must be
-// locked to its goroutine; undo gives back the former. Before Linux 6.12 there are no
-// slices of single threads, and nothing changes; nor does it for a thread whose policy
-// somebody has chosen.
+// ShortSlice asks for the shortest time slice for the calling thread, which must be locked to its
+// goroutine. undo restores the former slice. Before Linux 6.12 single threads have no slices, and
+// nothing changes. Nor does it for a thread with another scheduling policy.
 //
-// A loop that polls and yields needs it beside programs that it shares a CPU with. When
-// the other CPU wakes such a program, the kernel may have it wait for the loop's
-// next yield, which comes within 2 µs; or interrupt the loop at once, if the program had
-// less of the CPU than the loop of late. Between virtual CPUs that takes 15 µs, and 6
-// more of the waker's; the program waits meanwhile, which seems to entitle it to the next
-// interrupt. So half round trips take 10 µs, or 20 for seconds, by chance. With the
-// shortest slice that is rarer (5 of 24 runs of 0.4 s, 18 without).
+// A loop that polls and yields needs a short slice beside programs on its CPU. When another CPU
+// wakes such a program, the kernel either makes it wait for the loop's next yield, which comes
+// within 2 µs, or preempts the loop at once, if the program had less CPU time recently. Between
+// virtual CPUs that interrupt takes 15 µs, and 6 µs more of the waker's time. The program waits
+// meanwhile, which seems to entitle it to the next interrupt. So half round trips take 10 µs, or 20
+// µs for seconds on end, by chance. With the shortest slice that is rarer (5 of 24 runs of 0.4 s,
+// 18 without).
 func ShortSlice() (undo func()) {
 	attr, err := unix.SchedGetAttr(0, 0)
 	if err != nil || attr.Policy != unix.SCHED_NORMAL || attr.Runtime <= uint64(shortest) {

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attrOf is the policy and the slice of the calling thread, 0 before Linux 6.12.
+// attrOf returns the policy and the slice of the calling thread; before Linux 6.12 the slice is 0.
 func attrOf(t *testing.T) *unix.SchedAttr {
 	t.Helper()
 	attr, err := unix.SchedGetAttr(0, 0)
@@ -17,8 +17,7 @@ func attrOf(t *testing.T) *unix.SchedAttr {
 	return attr
 }
 
-// ShortSlice gives the shortest slice where there are any, once, and undo gives back
-// the former.
+// ShortSlice sets the shortest slice once, where slices exist, and undo restores the former one.
 func TestShortSlice(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -28,7 +27,7 @@ func TestShortSlice(t *testing.T) {
 	if got := attrOf(t); got.Runtime != want || got.Policy != was.Policy || got.Nice != was.Nice {
 		t.Errorf("ShortSlice made %+v of %+v", got, was)
 	}
-	ShortSlice()() // there is nothing to do, nor to undo
+	ShortSlice()() // nothing to do, and nothing to undo
 	if got := attrOf(t).Runtime; got != want {
 		t.Errorf("a second ShortSlice made a slice of %d ns of %d", got, want)
 	}
@@ -38,7 +37,7 @@ func TestShortSlice(t *testing.T) {
 	}
 }
 
-// A thread whose policy somebody has chosen is left alone.
+// A thread with a scheduling policy of its own is left alone.
 func TestShortSliceOfOthers(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -5,36 +5,35 @@ import (
 	"time"
 )
 
-// DefaultBudget is the most work one poll may do, in packets: the weight that
-// Linux gives a NAPI instance, the thesis' default for VELO and for RMA, and
-// the best of 4, 16, 64 and 256 in the measured frame-plane loop.
+// DefaultBudget is the most work that one poll may do, in packets. Linux gives a NAPI instance the
+// same weight. It is the thesis' default for VELO and for RMA, and the best of 4, 16, 64 and 256 in
+// the measured frame-plane loop.
 const DefaultBudget = 64
 
 // A Poller takes work from one receive queue.
 type Poller interface {
-	// Poll does at most budget units of work and returns without waiting. If it
-	// does fewer, it has seen its queue empty or is blocked.
+	// Poll does at most budget units of work and returns without waiting. If it does fewer, it
+	// has seen its queue empty or is blocked.
 	Poll(budget int) Result
 }
 
 // Result is what one poll did.
 type Result struct {
-	Work  int // packets, messages or notifications; budget when there may be more
-	Bytes int // their payload: the throughput that dynamic ITR goes by
+	Work  int // packets, messages or notifications; equal to budget when there may be more
+	Bytes int // their payload: the throughput for dynamic ITR
 
-	// Drained says that the poller saw its queue empty after it had dealt with the
-	// last of the work: to look again at once would be for nothing. It is ignored when
-	// Work is the whole budget.
+	// Drained says that the poller saw its queue empty after the last of the work, so an
+	// immediate poll would be useless. It is ignored when Work is the whole budget.
 	Drained bool
 
-	// Blocked says that the queue may hold more but the poller cannot go on
-	// until its Line raises an interrupt, for example because it is out of credit.
-	// It is ignored when Work is the whole budget.
+	// Blocked says that the queue may hold more but the poller cannot go on until its Line
+	// raises an interrupt, for example because it is out of credit. It is ignored when Work is
+	// the whole budget.
 	Blocked bool
 
-	// Yield says that others should have the CPU now, also of a loop that had it for a
-	// short time only: what they were given fills their queue. They get it unless such
-	// yields gave them more of late than the loop has itself.
+	// Yield says that other threads should have the CPU now, even if the loop has had it only
+	// briefly: the work that they were given fills their queue. They get it unless such yields
+	// recently gave them more time than the loop has itself.
 	Yield bool
 }
 
@@ -42,9 +41,9 @@ type Result struct {
 type Line interface {
 	// Mask disables the interrupt. Masking a masked line does nothing.
 	Mask()
-	// Arm enables the interrupt, then looks whether there is already something a
-	// Poll would act upon; if so it masks again and returns false. If it returns
-	// true, work that comes later wakes the Sleeper and leads to Raise.
+	// Arm enables the interrupt and then checks whether there is something that a Poll would
+	// act upon. If so, it masks again and returns false. If it returns true, work that comes
+	// later wakes the Sleeper and leads to Raise.
 	Arm() bool
 }
 
@@ -64,15 +63,15 @@ type Source struct {
 	line   Line
 	budget int
 
-	raised atomic.Bool // set by Raise, taken by the loop
+	raised atomic.Bool // set by Raise, cleared by the loop
 	stats  sourceCounters
 
-	// What follows belongs to the loop.
+	// The fields below belong to the loop.
 	state   state
 	next    *Source // in the poll list
 	blocked bool    // its last poll was blocked
 	byIRQ   bool    // interrupted and not yet polled
-	held    bool    // ITR has put off arming since the last poll
+	held    bool    // ITR has delayed arming since the last poll
 	empty   uint64  // Engine.looked when its last poll saw nothing left
 	lastIRQ time.Duration
 	itr     throttle
@@ -84,14 +83,13 @@ func (s *Source) Name() string { return s.name }
 // Budget returns the most work one poll may do.
 func (s *Source) Budget() int { return s.budget }
 
-// Raise reports that the source's interrupt fired: step (2). The loop takes it at
-// its next Turn; Raise alone does not end a Sleep. A Sleeper calls it for what
-// woke it, others call it and then Wake (see [Doorbell.Ring]). Raising a source
-// whose interrupt is masked is harmless.
+// Raise reports that the source's interrupt fired: step (2). The loop takes it at its next Turn;
+// Raise alone does not end a Sleep. A Sleeper calls it for what woke it. Others call it and then
+// Wake (see [Doorbell.Ring]). Raising a masked source is harmless.
 func (s *Source) Raise() { s.raised.Store(true) }
 
-// takeRaised consumes a raised interrupt. The plain load keeps the common case, no
-// interrupt, free of a locked instruction.
+// takeRaised consumes a raised interrupt. The plain load avoids a locked instruction in the common
+// case of no interrupt.
 func (s *Source) takeRaised() bool { return s.raised.Load() && s.raised.Swap(false) }
 
 // state of a source; see the picture in the package comment.
@@ -103,7 +101,7 @@ const (
 	armed               // unmasked, off the list
 )
 
-// pollList is the FIFO of step (3): a source is in it at most once.
+// pollList is the FIFO of step (3). A source is in it at most once.
 type pollList struct {
 	head, tail *Source
 	n          int

@@ -2,14 +2,14 @@ package napi
 
 import "sync/atomic"
 
-// SourceStats are the counters of one source. They are read one by one
-// while the loop runs: each is exact, together they may be a poll apart.
+// SourceStats are the counters of one source. They are read one by one while the loop runs. Each is
+// exact, but together they may be a poll apart.
 type SourceStats struct {
 	Interrupts uint64 // taken: steps (2) and (3)
 	Spurious   uint64 // raised while the source was masked; ignored
 	Suppressed uint64 // polls that found work without an interrupt: each saved one
-	Rechecks   uint64 // arming found work waiting: each would have been a lost wake-up
-	Throttled  uint64 // times ITR put off arming
+	Rechecks   uint64 // times that Arm found work waiting: each would have been a lost wake-up
+	Throttled  uint64 // times that ITR delayed arming
 
 	Polls     uint64
 	Exhausted uint64 // polls that used all of their budget
@@ -17,11 +17,11 @@ type SourceStats struct {
 	Work      uint64
 	Bytes     uint64
 
-	ITRState ITRState // means something for ITRDynamic only
+	ITRState ITRState // meaningful only for ITRDynamic
 	ITRRate  Rate     // interrupts/s allowed now; 0: no limit
 }
 
-// sourceCounters are written by the loop alone.
+// sourceCounters are written only by the loop.
 type sourceCounters struct {
 	interrupts, spurious, suppressed, rechecks, throttled atomic.Uint64
 	polls, exhausted, blocked, work, bytes                atomic.Uint64
@@ -50,7 +50,7 @@ func (s *Source) Stats() SourceStats {
 type Stats struct {
 	Turns  uint64
 	Yields uint64 // Turns that asked for a yield
-	Looks  uint64 // Turns that asked for a look at the interrupts without sleeping
+	Looks  uint64 // Turns that asked to check the interrupts without sleeping
 	Sleeps uint64 // Turns that asked for a sleep
 	Rests  uint64 // Turns that asked for a rest
 	Losses uint64 // yields that took so long that busy polling ended for a while

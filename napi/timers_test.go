@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SharpTimers lets timers be late by a microsecond, and undo as much as before.
+// With SharpTimers timers may be late by a microsecond, and after undo by as much as before.
 func TestSharpTimers(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// TestNoLostWakeup (NAP-1, the re-check) runs the engine against producers in every
-// order in which their steps can fall between the steps of the loop, and looks
-// whether it ever sleeps for good while work is waiting. Lines that leave out the
-// second look, or look too early, must be found out.
+// TestNoLostWakeup (NAP-1, the check in Arm) runs the engine against producers in every order in
+// which their steps can fall between the steps of the loop. It checks whether the loop ever sleeps
+// for good while work is waiting. The test must detect Lines that leave out the second check, or
+// check too early.
 //
-// The steps interleave in one order that all agree on. What a CPU's store buffer
-// adds to that is a matter of the Line, which owns the fence.
+// The steps interleave in one order that all agree on. What a CPU's store buffer adds to that is
+// the business of the Line, which owns the fence.
 func TestNoLostWakeup(t *testing.T) {
 	configs := []struct {
 		name string
@@ -81,8 +81,8 @@ const (
 	lookThenUnmask armOrder = "look, then unmask"
 )
 
-// explorer enumerates the runs of a program that makes choices, depth first. A run
-// ends early in a state that was seen before.
+// explorer enumerates the runs of a program that makes choices, depth first. A run ends early in a
+// state that was seen before.
 type explorer struct {
 	path  []choice
 	depth int
@@ -92,8 +92,8 @@ type explorer struct {
 
 type choice struct{ taken, of int }
 
-// choose returns one of the choices 0 to of-1; false means that all runs through
-// this state are taken care of.
+// choose returns one of the choices 0 to of-1. false means that all runs through this state have
+// been explored.
 func (x *explorer) choose(of int, state func() string) (int, bool) {
 	if x.depth == len(x.path) {
 		key := state()
@@ -128,11 +128,11 @@ type model struct {
 	lines     []*modelLine
 	producers []*producer
 	woken     bool
-	slice     time.Duration // which a poll with work uses up, if there is one
+	slice     time.Duration // which a poll with work uses up, if not 0
 
-	at      []step // the loop's steps in this Turn: where it stands
+	at      []step // where the loop stands in this Turn: its steps so far
 	history []step // all steps
-	over    bool   // the rest of this run was seen before
+	over    bool   // the rest of this run was explored before
 }
 
 // step is one atomic step of the loop or of a producer.
@@ -141,8 +141,7 @@ type step struct {
 	n    int // the source, or the time to sleep
 }
 
-// point is where the loop is about to do a step: the producers may do any number of
-// theirs before.
+// point is called before each step of the loop. Producers may do any number of steps there.
 func (m *model) point(what string, n int) {
 	m.at = append(m.at, step{what, n})
 	for m.produce(1) {
@@ -150,8 +149,8 @@ func (m *model) point(what string, n int) {
 	m.history = append(m.history, step{what, n})
 }
 
-// produce lets one producer do one step, or none if there is a way not to, and tells
-// whether one did.
+// produce lets one producer do one step, or none if waysNotTo allows that, and reports whether one
+// did.
 func (m *model) produce(waysNotTo int) bool {
 	n := len(m.producers)
 	if n == 0 || m.over {
@@ -172,8 +171,8 @@ func (m *model) produce(waysNotTo int) bool {
 	return true
 }
 
-// state is everything that decides how the run goes on. Times matter as far as
-// the engine compares them.
+// state returns everything that decides how the run goes on. Times matter as far as the engine
+// compares them.
 func (m *model) state() string {
 	e, now := m.eng, m.clock.now
 	key := m.x.key[:0]
@@ -211,7 +210,7 @@ func bit(b bool) int {
 	return 0
 }
 
-// producer publishes messages and rings when the line is armed.
+// producer publishes messages, and rings if the line is armed.
 type producer struct {
 	m        *model
 	line     *modelLine
@@ -219,7 +218,7 @@ type producer struct {
 	pc       int
 }
 
-// step does one atomic step and tells whether there are more.
+// step does one atomic step and reports whether there are more.
 func (p *producer) step() bool {
 	var did string
 	switch p.pc {
