@@ -13,26 +13,26 @@ import (
 )
 
 const (
-	// ReachableTime is how long a neighbour is taken to be where it was after
-	// a confirmation (RFC 4861, section 10).
+	// ReachableTime is how long a neighbour is trusted to stay where it is after a confirmation
+	// (RFC 4861, section 10).
 	ReachableTime = 30 * time.Second
-	// DelayFirstProbe is how long use may go on without confirmation after
-	// that, before netstack is asked to probe (RFC 4861, section 10).
+	// DelayFirstProbe is how long an entry may then be used without confirmation before
+	// netstack is asked to probe (RFC 4861, section 10).
 	DelayFirstProbe = 5 * time.Second
 )
 
-// A Cache maps neighbours to nodes for the data path. netstack's neighbour table
-// is the authority: the cache holds nothing that the table did not tell, and is
-// as bounded (512 dynamic entries per NIC).
+// A Cache maps neighbours to nodes for the data path. netstack's neighbour table is the authority.
+// The cache holds only what the table reported, and has the same bound (512 dynamic entries per
+// NIC).
 //
-// netstack does not see the data path's packets. So the cache ages entries itself:
-// one that is used more than [ReachableTime] after its last confirmation is in
-// doubt. A packet from the neighbour confirms it ([Cache.Confirm]); if none comes
-// for [DelayFirstProbe], [Cache.Doubts] names it, and the caller makes netstack
-// probe, whose event then confirms or removes it. Packets flow meanwhile.
+// netstack does not see the packets of the data path, so the cache ages entries itself. An entry
+// that is used more than [ReachableTime] after its last confirmation is in doubt. A packet from the
+// neighbour confirms it ([Cache.Confirm]). If none comes for [DelayFirstProbe], [Cache.Doubts]
+// returns the neighbour, and the caller makes netstack probe it. The resulting event confirms or
+// removes the entry. Packets flow meanwhile.
 //
-// All methods are safe for concurrent use. The changed function given to NewCache
-// is called without a lock held, on the goroutine that caused the change.
+// All methods are safe for concurrent use. The changed function given to NewCache is called without
+// a lock held, on the goroutine that caused the change.
 type Cache struct {
 	prefix  Prefix
 	clock   func() time.Duration
@@ -48,13 +48,13 @@ type Cache struct {
 type neighbour struct {
 	node      fabric.NodeID
 	confirmed atomic.Int64 // time.Duration
-	doubt     atomic.Int64 // time.Duration of the first use in doubt; 0: none
+	doubt     atomic.Int64 // time.Duration of the first use in doubt; 0: not in doubt
 }
 
 var _ stack.NUDDispatcher = (*Cache)(nil)
 
-// NewCache makes an empty cache. clock is used for netstack's events only; it
-// counts from the same moment as the times passed to the methods. changed may be nil.
+// NewCache makes an empty cache. clock is used only for netstack's events. It counts from the same
+// moment as the times passed to the methods. changed may be nil.
 func NewCache(prefix Prefix, clock func() time.Duration, changed func(netip.Addr)) *Cache {
 	if changed == nil {
 		changed = func(netip.Addr) {}
@@ -80,11 +80,11 @@ func (c *Cache) Lookup(a netip.Addr, now time.Duration) (n fabric.NodeID, ok boo
 	return n, true
 }
 
-// Doubting reports whether any neighbour is in doubt, so that Confirm is of use.
+// Doubting reports whether any neighbour is in doubt. If not, Confirm has nothing to do.
 func (c *Cache) Doubting() bool { return c.doubts.Load() != 0 }
 
-// Confirm says that a packet with source address a came from node n. It costs
-// one load while nothing is in doubt.
+// Confirm says that a packet with source address a came from node n. It costs one load while no
+// entry is in doubt.
 func (c *Cache) Confirm(a netip.Addr, n fabric.NodeID, now time.Duration) {
 	if c.doubts.Load() == 0 {
 		return
@@ -103,8 +103,8 @@ func (c *Cache) confirm(e *neighbour, now time.Duration) {
 	}
 }
 
-// Doubts appends the neighbours that netstack should probe now. Each is named
-// again after another [DelayFirstProbe].
+// Doubts appends the neighbours that netstack should probe now. It returns each again after another
+// [DelayFirstProbe].
 func (c *Cache) Doubts(now time.Duration, to []netip.Addr) []netip.Addr {
 	if c.doubts.Load() == 0 {
 		return to
@@ -120,12 +120,12 @@ func (c *Cache) Doubts(now time.Duration, to []netip.Addr) []netip.Addr {
 	return to
 }
 
-// Observe looks at an ARP packet that node from sent. An announcement confirms
-// the neighbour, or tells that it moved there. netstack does not believe that of a
-// packet that it did not ask for (RFC 4861, 7.2.5, without the override flag), so for
-// moved the caller makes it forget the neighbour, and the next packet asks anew. Any
-// other announcement it can be given as a reply ([Packet.AsReply]), for it ignores
-// requests that are not for it. Nothing is learnt here from unknown senders.
+// Observe looks at an ARP packet that node from sent. An announcement confirms the neighbour, or
+// shows that it moved there. netstack does not believe a move that it did not ask about (RFC 4861,
+// 7.2.5, without the override flag). So if moved is true, the caller makes netstack forget the
+// neighbour, and the next packet resolves it again. The caller can pass any other announcement to
+// netstack as a reply ([Packet.AsReply]), because netstack ignores requests that are not for it.
+// Observe learns nothing from unknown senders.
 func (c *Cache) Observe(p *Packet, from fabric.NodeID, now time.Duration) (moved bool) {
 	n, ok := c.prefix.Node(p.SenderMAC)
 	if !ok || n != from || !p.Announcement() {
@@ -147,13 +147,13 @@ func (c *Cache) Observe(p *Packet, from fabric.NodeID, now time.Duration) (moved
 	return moved
 }
 
-// AsReply returns an announcement in the form that netstack learns from.
+// AsReply returns an announcement as a reply, from which netstack learns.
 func (p *Packet) AsReply(to MAC, toAddr netip.Addr) Packet {
 	return Packet{Op: Reply, SenderMAC: p.SenderMAC, Sender: p.Sender, TargetMAC: to, Target: toAddr}
 }
 
-// NodeGone removes the neighbours of a node that left the fabric and appends
-// their addresses, for netstack to remove as well.
+// NodeGone removes the neighbours of a node that left the fabric. It appends their addresses, so
+// the caller can remove them from netstack, too.
 func (c *Cache) NodeGone(n fabric.NodeID, to []netip.Addr) []netip.Addr {
 	from := len(to)
 	c.mu.Lock()
@@ -177,8 +177,8 @@ func (c *Cache) Len() int {
 	return len(c.entries)
 }
 
-// Foreign returns how many events named a MAC address that is no node of this
-// fabric; packets for such a neighbour stay unresolved (MAC-1).
+// Foreign returns how many events named a MAC address that belongs to no node of this fabric.
+// Packets for such a neighbour stay unresolved (MAC-1).
 func (c *Cache) Foreign() uint64 { return c.foreign.Load() }
 
 func (c *Cache) delete(a netip.Addr, e *neighbour) {
@@ -213,8 +213,8 @@ func (c *Cache) remove(a netip.Addr) {
 	}
 }
 
-// event brings the entry to the state of netstack's. Stale, Delay and Probe keep
-// what is known: packets go on while netstack asks (RFC 4861, 7.3.2).
+// event updates an entry to netstack's state. Stale, Delay and Probe keep what is known: packets go
+// on while netstack asks (RFC 4861, 7.3.2).
 func (c *Cache) event(e stack.NeighborEntry) {
 	a, ok := netip.AddrFromSlice(e.Addr.AsSlice())
 	if !ok {

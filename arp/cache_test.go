@@ -63,7 +63,7 @@ func TestCacheFollowsEvents(t *testing.T) {
 	}
 }
 
-// MAC-1: a neighbour with a foreign address is not a node, and is counted.
+// MAC-1: a neighbour with a foreign MAC address is not a node, and is counted.
 func TestMAC1CacheForeign(t *testing.T) {
 	c := newCacheTest()
 	c.OnNeighborAdded(1, entry(addr(1), 7, stack.Reachable))
@@ -78,7 +78,8 @@ func TestMAC1CacheForeign(t *testing.T) {
 	}
 }
 
-// Use confirms entries: netstack is asked only about one that is used and silent.
+// Packets confirm entries. netstack is asked only about an entry that is used while its neighbour
+// is silent.
 func TestCacheConfirmation(t *testing.T) {
 	c := newCacheTest()
 	for i := range 3 {
@@ -102,7 +103,7 @@ func TestCacheConfirmation(t *testing.T) {
 	c.Confirm(addr(0), 0, c.now)
 	c.now++
 	doubts(addr(1))
-	doubts() // asked once per interval
+	doubts() // returned once per interval
 	c.now += DelayFirstProbe
 	doubts(addr(1))
 	c.OnNeighborChanged(1, entry(addr(1), 1, stack.Reachable))
@@ -119,7 +120,7 @@ func TestCacheConfirmation(t *testing.T) {
 	}
 }
 
-// ARP-1: an announcement moves a neighbour we have, and only that.
+// ARP-1: an announcement moves a known neighbour, and does nothing else.
 func TestCacheObserve(t *testing.T) {
 	c := newCacheTest()
 	c.OnNeighborAdded(1, entry(addr(1), 1, stack.Reachable))
@@ -142,7 +143,7 @@ func TestCacheObserve(t *testing.T) {
 	}
 }
 
-// Issue: no growth over 10,000 neighbour changes.
+// The cache does not grow over 10,000 neighbour changes.
 func TestCacheNoGrowth(t *testing.T) {
 	c := newCacheTest()
 	c.Cache.changed = func(netip.Addr) {}
@@ -178,7 +179,7 @@ func TestCacheNoGrowth(t *testing.T) {
 	runtime.KeepAlive(p)
 }
 
-// The data path's lookup allocates nothing.
+// A lookup by the data path allocates nothing.
 func TestCacheLookupAllocates(t *testing.T) {
 	c := newCacheTest()
 	c.OnNeighborAdded(1, entry(addr(1), 1, stack.Reachable))

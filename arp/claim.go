@@ -17,19 +17,18 @@ import (
 //	                  ▼                          within 10 s
 //	                lost
 //
-// Events are packets ([Claim.Receive]) and time ([Claim.Advance]); both may
-// give a frame to send. A conflict is a packet from another MAC whose sender
-// address is ours, and while probing also a probe by another MAC for the same
-// address: two nodes that start together both give way, as the RFC has it.
-// Being lost is final; the owner says so to the user, who chooses another
-// address. Frames of our own MAC never conflict: multicast does not come back
-// to its sender, but a bridge may send it back.
+// Events are packets ([Claim.Receive]) and time ([Claim.Advance]). Both may return a frame to send.
+// A conflict is a packet from another MAC whose sender address is ours. While probing, a probe by
+// another MAC for the same address is a conflict, too: two nodes that start together both give way,
+// as the RFC says. Lost is final; the owner reports it, and the user chooses another address.
+// Frames of our own MAC never conflict. Multicast does not come back to its sender, but a bridge
+// may return it.
 
-// Timing are the constants of RFC 5227, section 1.1.
+// Timing holds the constants of RFC 5227, section 1.1.
 type Timing struct {
-	ProbeWait        time.Duration // most random delay before the first probe
+	ProbeWait        time.Duration // longest random delay before the first probe
 	ProbeNum         int
-	ProbeMin         time.Duration // between probes: random from Min to Max
+	ProbeMin         time.Duration // between probes: random, from Min to Max
 	ProbeMax         time.Duration
 	AnnounceWait     time.Duration // after the last probe
 	AnnounceNum      int
@@ -37,23 +36,22 @@ type Timing struct {
 	DefendInterval   time.Duration
 }
 
-// RFC5227 is made for links that need seconds to come up. A claim takes 4 to 7 s.
+// RFC5227 suits links that need seconds to come up. A claim takes 4 to 7 s.
 var RFC5227 = Timing{
 	ProbeWait: time.Second, ProbeNum: 3, ProbeMin: time.Second, ProbeMax: 2 * time.Second,
 	AnnounceWait: 2 * time.Second, AnnounceNum: 2, AnnounceInterval: 2 * time.Second,
 	DefendInterval: 10 * time.Second,
 }
 
-// FabricTiming is for a fabric, which neither loses frames nor has spanning
-// trees to wait for: an answer takes microseconds, or one scheduling delay of a
-// loaded host. A claim takes 300 to 450 ms.
+// FabricTiming suits a fabric, which neither loses frames nor waits for spanning trees. An answer
+// takes microseconds, or one scheduling delay of a loaded host. A claim takes 300 to 450 ms.
 var FabricTiming = Timing{
 	ProbeWait: 50 * time.Millisecond, ProbeNum: 3, ProbeMin: 50 * time.Millisecond, ProbeMax: 100 * time.Millisecond,
 	AnnounceWait: 200 * time.Millisecond, AnnounceNum: 2, AnnounceInterval: 2 * time.Second,
 	DefendInterval: 10 * time.Second,
 }
 
-// A ClaimState is where a claim stands.
+// A ClaimState is the state of a claim.
 type ClaimState uint8
 
 // The states. The address may be used in Announcing and Held.
@@ -68,7 +66,7 @@ func (s ClaimState) String() string {
 	return [...]string{"probing", "announcing", "held", "lost"}[s&3]
 }
 
-// A Claim is the claim of one address by one MAC. It belongs to one goroutine.
+// A Claim claims one address for one MAC. It belongs to one goroutine.
 type Claim struct {
 	addr   netip.Addr
 	mac    MAC
@@ -77,8 +75,8 @@ type Claim struct {
 
 	state    ClaimState
 	left     int           // probes or announcements still to send
-	due      time.Duration // of the next step; meaningless when Held or Lost
-	defended time.Duration // the last time, if everDefended
+	due      time.Duration // of the next step; unused when Held or Lost
+	defended time.Duration // the last time, if everDef
 	everDef  bool
 	rival    MAC
 }
@@ -97,19 +95,18 @@ func (c *Claim) between(least, most time.Duration) time.Duration {
 	return least + time.Duration(c.random.Int64N(int64(most-least)+1))
 }
 
-// State returns where the claim stands.
+// State returns the state of the claim.
 func (c *Claim) State() ClaimState { return c.state }
 
-// Rival returns the MAC of the last conflict.
+// Rival returns the MAC address of the last conflict.
 func (c *Claim) Rival() MAC { return c.rival }
 
-// Next returns when Advance is due; ok is false when nothing is.
+// Next returns when Advance is due; ok is false if nothing is.
 func (c *Claim) Next() (at time.Duration, ok bool) {
 	return c.due, c.state == Probing || c.state == Announcing
 }
 
-// Advance does at most one step that is due, and appends the frame to
-// broadcast to b, if any.
+// Advance does at most one step that is due. It appends to b the frame to broadcast, if any.
 func (c *Claim) Advance(now time.Duration, b []byte) []byte {
 	if _, timed := c.Next(); !timed || now < c.due {
 		return b
@@ -138,8 +135,8 @@ func (c *Claim) announce(b []byte) []byte {
 	return p.AppendFrame(b, Broadcast)
 }
 
-// Receive looks at an ARP packet from the fabric and appends the frame to
-// broadcast in defence, if any. The packet goes on to netstack in any case.
+// Receive looks at an ARP packet from the fabric. It appends the frame to broadcast in defence, if
+// any. The packet goes on to netstack in any case.
 func (c *Claim) Receive(p *Packet, now time.Duration, b []byte) []byte {
 	if c.state == Lost || p.SenderMAC == c.mac {
 		return b

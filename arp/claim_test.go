@@ -15,8 +15,8 @@ var (
 	asks   = probe(rival, ours)
 )
 
-// run advances the claim until nothing is due or limit, and returns when each
-// frame went out, by kind.
+// run advances the claim until nothing is due or the limit is reached. It returns the times at
+// which frames went out, by kind.
 func run(t *testing.T, c *Claim, limit time.Duration) (probes, announcements []time.Duration) {
 	t.Helper()
 	for {
@@ -47,7 +47,7 @@ func newClaim(seed uint64, tm Timing) *Claim {
 	return NewClaim(ours, me, tm, rand.New(rand.NewPCG(seed, 1)), 0)
 }
 
-// ARP-1, RFC 5227: three probes, then two announcements, in the given intervals.
+// ARP-1, RFC 5227: three probes, then two announcements, at the given intervals.
 func TestClaimTiming(t *testing.T) {
 	for seed := range uint64(200) {
 		c := newClaim(seed, RFC5227)
@@ -91,7 +91,7 @@ func TestClaimConflictWhileProbing(t *testing.T) {
 	}
 }
 
-// RFC 5227, 2.4 (b): defend once, give up at a second conflict within 10 s.
+// RFC 5227, 2.4 (b): the claim defends once, and gives up at a second conflict within 10 s.
 func TestClaimDefence(t *testing.T) {
 	c := newClaim(1, RFC5227)
 	run(t, c, time.Hour)

@@ -5,12 +5,12 @@ import (
 	"net/netip"
 )
 
-// ARP for IPv4 over Ethernet (RFC 826): 28 bytes behind a MAC header, 42 in all.
+// ARP for IPv4 over Ethernet (RFC 826) has 28 bytes after the MAC header, 42 in all.
 const (
 	macHeaderLen = 14
 	// PacketLen is the length of an ARP packet without the MAC header.
 	PacketLen = 28
-	// FrameLen is the length of a frame that carries one (ETH-1: not padded).
+	// FrameLen is the length of a frame with an ARP packet, which is not padded (ETH-1).
 	FrameLen = macHeaderLen + PacketLen
 
 	etherTypeARP  = 0x0806
@@ -37,9 +37,8 @@ type Packet struct {
 	Target    netip.Addr
 }
 
-// ParseFrame reads an ARP frame. It accepts padding. ok is false for anything
-// that is not ARP for IPv4 over Ethernet with a known operation and a unicast
-// sender.
+// ParseFrame parses an ARP frame. It accepts padding. ok is false for anything but ARP for IPv4
+// over Ethernet with a known operation and a unicast sender.
 func ParseFrame(frame []byte) (p Packet, ok bool) {
 	if len(frame) < FrameLen || binary.BigEndian.Uint16(frame[12:]) != etherTypeARP {
 		return Packet{}, false
@@ -47,7 +46,7 @@ func ParseFrame(frame []byte) (p Packet, ok bool) {
 	return Parse(frame[macHeaderLen:])
 }
 
-// Parse reads an ARP packet without its MAC header; see [ParseFrame].
+// Parse parses an ARP packet without its MAC header; see [ParseFrame].
 func Parse(b []byte) (p Packet, ok bool) {
 	if len(b) < PacketLen || binary.BigEndian.Uint16(b) != hardwareEther ||
 		binary.BigEndian.Uint16(b[2:]) != protocolIPv4 || b[4] != 6 || b[5] != 4 {
@@ -66,7 +65,7 @@ func Parse(b []byte) (p Packet, ok bool) {
 	return p, true
 }
 
-// AppendFrame appends the packet as a frame from the sender's MAC to the given one.
+// AppendFrame appends the packet as a frame from the sender's MAC address to the given one.
 func (p *Packet) AppendFrame(b []byte, to MAC) []byte {
 	b = append(b, to[:]...)
 	b = append(b, p.SenderMAC[:]...)
@@ -82,30 +81,29 @@ func (p *Packet) AppendFrame(b []byte, to MAC) []byte {
 	return append(b, target[:]...)
 }
 
-// Probe reports whether somebody asks if an address is free (RFC 5227, 1.1).
+// Probe reports whether the packet asks if an address is free (RFC 5227, 1.1).
 func (p *Packet) Probe() bool {
 	return p.Op == Request && p.Sender.IsUnspecified() && !p.Target.IsUnspecified()
 }
 
-// Announcement reports whether somebody says that an address is its own, as a
-// request or, as some do, as a reply (RFC 5227, 3).
+// Announcement reports whether the packet claims an address for its sender, as a request or, as
+// some systems do, as a reply (RFC 5227, 3).
 func (p *Packet) Announcement() bool {
 	return p.Sender == p.Target && !p.Sender.IsUnspecified()
 }
 
-// probe asks whether anybody uses an address.
+// probe asks whether any node uses an address.
 func probe(mac MAC, a netip.Addr) Packet {
 	return Packet{Op: Request, SenderMAC: mac, Sender: netip.IPv4Unspecified(), Target: a}
 }
 
-// announcement tells that a is at mac.
+// announcement says that a is at mac.
 func announcement(mac MAC, a netip.Addr) Packet {
 	return Packet{Op: Request, SenderMAC: mac, Sender: a, Target: a}
 }
 
-// AppendUnsolicitedNA appends a frame with an unsolicited neighbour
-// advertisement (RFC 4861, 7.2.6): the announcement of an IPv6 address, which
-// overrides what others have cached.
+// AppendUnsolicitedNA appends a frame with an unsolicited neighbour advertisement (RFC 4861,
+// 7.2.6). It announces an IPv6 address and overrides what other nodes have cached.
 func AppendUnsolicitedNA(b []byte, mac MAC, a netip.Addr) []byte {
 	const (
 		typeNA       = 136

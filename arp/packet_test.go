@@ -13,7 +13,7 @@ import (
 	"exnet/fabric"
 )
 
-// MAC-1: the layout of Figure 5.13 and both directions.
+// MAC-1: the layout of Figure 5.13, in both directions.
 func TestMAC1(t *testing.T) {
 	if got := DefaultPrefix.MAC(0x1234).String(); got != "2e:87:04:07:12:34" {
 		t.Errorf("node 0x1234 is %s", got)
@@ -30,7 +30,7 @@ func TestMAC1(t *testing.T) {
 	}
 }
 
-// MAC-1: node 1 has the address that the thesis prints.
+// MAC-1: node 1 has the address that the thesis shows.
 func TestMAC1LinkLocal(t *testing.T) {
 	if got := LinkLocal(DefaultPrefix.MAC(1)).String(); got != "fe80::2c87:4ff:fe07:1" {
 		t.Errorf("node 1: %s", got)
@@ -56,7 +56,7 @@ func TestParsePrefix(t *testing.T) {
 	}
 }
 
-// ARP-1: the packet of Figure 5.14, 42 bytes with its MAC header.
+// ARP-1: the packet of Figure 5.14 has 42 bytes with its MAC header.
 func TestARP1Golden(t *testing.T) {
 	p := Packet{Op: Request, SenderMAC: DefaultPrefix.MAC(8), Sender: netip.MustParseAddr("10.2.0.8"), Target: netip.MustParseAddr("10.2.0.1")}
 	const want = "ffffffffffff" + "2e8704070008" + "0806" + "0001" + "0800" + "06" + "04" + "0001" +
@@ -93,7 +93,7 @@ func TestProbeAndAnnouncement(t *testing.T) {
 	}
 }
 
-// NDP-1: netstack accepts the advertisement: checksum, flags and option are right.
+// NDP-1: netstack accepts the advertisement: checksum, flags and option are correct.
 func TestNDP1UnsolicitedNA(t *testing.T) {
 	mac := DefaultPrefix.MAC(1)
 	a := LinkLocal(mac)

@@ -6,19 +6,18 @@ import (
 )
 
 const (
-	// PendingPackets is how many packets wait for one neighbour: what a burst
-	// of one poll budget brings.
+	// PendingPackets is how many packets may wait for one neighbour: as many as one poll's
+	// budget.
 	PendingPackets = 64
 	// PendingWait is how long they wait: three resolution attempts, one second apart.
 	PendingWait = 3 * time.Second
-	// PendingNeighbours bounds the neighbours waited for, so that a scan of a
-	// /8 costs no more than 512 × 64 packets. netstack's own table is as long.
+	// PendingNeighbours bounds the neighbours being resolved, so a scan of a /8 costs no more
+	// than 512 × 64 packets. netstack's own table has the same length.
 	PendingNeighbours = 512
 )
 
-// Pending holds packets whose neighbour is not resolved yet, in order. It belongs
-// to one goroutine. Packets leave it exactly once: by Resolve, or by the drop
-// function given to NewPending.
+// Pending holds packets whose neighbour is not resolved yet, in order. It belongs to one goroutine.
+// Each packet leaves exactly once: by Resolve, or by the drop function given to NewPending.
 type Pending[P any] struct {
 	drop   func(P, PendingDrop)
 	queues map[netip.Addr]*pendingQueue[P]
@@ -26,7 +25,7 @@ type Pending[P any] struct {
 	newest *pendingQueue[P]
 }
 
-// PendingDrop says why a waiting packet was dropped.
+// PendingDrop is the reason for which a waiting packet was dropped.
 type PendingDrop uint8
 
 // The reasons.
@@ -34,7 +33,7 @@ const (
 	DropFull        PendingDrop = iota // the oldest of 64 made room for a new one
 	DropTimeout                        // 3 s passed
 	DropUnreachable                    // resolution failed
-	DropNeighbours                     // too many neighbours are waited for
+	DropNeighbours                     // too many neighbours are being resolved
 )
 
 func (d PendingDrop) String() string {
@@ -48,14 +47,14 @@ type pendingQueue[P any] struct {
 	older, younger *pendingQueue[P]
 }
 
-// NewPending makes an empty queue; drop is called for every packet that is given up.
+// NewPending makes an empty queue. It calls drop for every packet that is given up.
 func NewPending[P any](drop func(P, PendingDrop)) *Pending[P] {
 	return &Pending[P]{drop: drop, queues: make(map[netip.Addr]*pendingQueue[P])}
 }
 
-// Add queues a packet. first reports that nothing waited for this neighbour yet,
-// so resolution is to be started. At the bound the oldest packet gives way:
-// the newest is the most likely to be still wanted (RFC 4861, 7.2.2).
+// Add queues a packet. first reports that nothing waited for this neighbour yet, so the caller has
+// to start its resolution. At the bound the oldest packet is dropped, because the newest is the
+// most likely to be still wanted (RFC 4861, 7.2.2).
 func (p *Pending[P]) Add(a netip.Addr, packet P, now time.Duration) (first bool) {
 	q := p.queues[a]
 	if q == nil {
@@ -100,7 +99,7 @@ func (p *Pending[P]) Fail(a netip.Addr) {
 	}
 }
 
-// Expire drops what has waited for too long.
+// Expire drops packets that waited too long.
 func (p *Pending[P]) Expire(now time.Duration) {
 	for q := p.oldest; q != nil && now-q.since >= PendingWait; q = p.oldest {
 		p.remove(q)
@@ -110,7 +109,7 @@ func (p *Pending[P]) Expire(now time.Duration) {
 	}
 }
 
-// Next returns when Expire is due; ok is false when nothing waits.
+// Next returns when Expire is due; ok is false if nothing waits.
 func (p *Pending[P]) Next() (at time.Duration, ok bool) {
 	if p.oldest == nil {
 		return 0, false
@@ -118,7 +117,7 @@ func (p *Pending[P]) Next() (at time.Duration, ok bool) {
 	return p.oldest.since + PendingWait, true
 }
 
-// Len returns the number of neighbours waited for.
+// Len returns the number of neighbours being resolved.
 func (p *Pending[P]) Len() int { return len(p.queues) }
 
 func (p *Pending[P]) remove(q *pendingQueue[P]) {

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// MTU-1 and RDV-2: the limits are the ones that the specification names.
+// MTU-1 and RDV-2: the limits are those of the specification.
 func TestMTU1Limits(t *testing.T) {
 	for _, c := range []struct {
 		name      string
@@ -36,7 +36,7 @@ func TestMTU1Limits(t *testing.T) {
 	}
 }
 
-// MTU-1: a request above a limit is a clear error, naming limit and request.
+// MTU-1: a request above a limit gives an error that names the limit and the request.
 func TestMTU1CheckErrors(t *testing.T) {
 	link := func(n int) error { _, err := CheckLink(n); return err }
 	tun := func(n int) error { _, err := CheckTUN(n); return err }
@@ -79,7 +79,7 @@ func TestTooBig(t *testing.T) {
 		{65536, 1500, IPv4, 1500, 1500, false},
 		{65536, 1500, IPv4, 1501, 1500, true},
 		{1500, 9000, IPv6, 1501, 1500, true},
-		{65536, 1000, IPv6, 1100, 1280, true}, // IPv6 hears no less than 1280
+		{65536, 1000, IPv6, 1100, 1280, true}, // IPv6 is never told less than 1280
 		{65536, 65536, IPv4, 65535, 65535, false},
 		{65536, 65536, IPv6, 65536, 65536, false},
 		{65536, 60, IPv4, 61, 68, true},
@@ -122,7 +122,7 @@ func TestGSO(t *testing.T) {
 			t.Errorf("%+v has segments", bad)
 		}
 	}
-	// Cutting by hand gives the same.
+	// Cutting by hand gives the same result.
 	rapid.Check(t, func(t *rapid.T) {
 		g := GSO{rapid.IntRange(0, 120).Draw(t, "header"), rapid.IntRange(1, 70000).Draw(t, "payload"), rapid.IntRange(1, 70000).Draw(t, "size")}
 		segments, longest, last, bytes := 0, 0, 0, 0

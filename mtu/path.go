@@ -1,8 +1,7 @@
 package mtu
 
-// Path returns what fits between two nodes. Nodes may have different MTUs;
-// each says its own when they meet, and a packet longer than the receiver's is
-// turned back at the sender.
+// Path returns the largest payload between two nodes. Nodes may have different MTUs. Each announces
+// its own when they meet, and the sending node refuses a packet longer than the receiver's.
 func Path(own, peer Link) Link { return min(own, peer) }
 
 // A Family is an IP version.
@@ -14,13 +13,13 @@ const (
 	IPv6 Family = 6
 )
 
-// TooBig says what to tell the sender of an IP packet of n bytes that does not
-// fit: the next-hop MTU field of ICMP "fragmentation needed" (RFC 1191) or of
-// ICMPv6 "packet too big" (RFC 8200). tooBig is false when it fits. For a
-// super-packet n is the length of its largest segment (see [GSO.SegmentIP]).
+// TooBig returns what to tell the sender of an IP packet of n bytes that does not fit: the next-hop
+// MTU for ICMP "fragmentation needed" (RFC 1191) or ICMPv6 "packet too big" (RFC 8200). tooBig is
+// false when the packet fits. For a super-packet, n is the length of its largest segment (see
+// [GSO.SegmentIP]).
 //
-// The value is never below what the family guarantees: a node ignores less
-// than 1280 in IPv6 (RFC 8201) and less than 68 in IPv4.
+// The value is never below the family's minimum: a node ignores less than 1280 in IPv6 (RFC 8201)
+// and less than 68 in IPv4.
 func (l Link) TooBig(f Family, n int) (tell IP, tooBig bool) {
 	if f == IPv6 {
 		tell = max(l.IPv6Packet(), MinIPv6)
@@ -50,15 +49,14 @@ func (l Link) MSS(f Family) int {
 	return max(0, min(ip-header-TCPHeader, 1<<16-1))
 }
 
-// A GSO describes a super-packet: an IP packet that is to be cut into segments
-// with the same headers.
+// A GSO describes a super-packet: an IP packet to be cut into segments with the same headers.
 type GSO struct {
 	Header  int // bytes that every segment repeats: network and transport header
 	Payload int // bytes to be cut
 	Size    int // payload of each segment but the last
 }
 
-// Segments returns how many packets result; 0 if the description is impossible.
+// Segments returns how many packets result, or 0 if the description is impossible.
 func (g GSO) Segments() int {
 	if g.Header < 0 || g.Payload < 1 || g.Size < 1 {
 		return 0
@@ -77,5 +75,5 @@ func (g GSO) LastPayload() int {
 	return (g.Payload-1)%g.Size + 1
 }
 
-// Bytes returns the length of all resulting frames together, MAC headers included.
+// Bytes returns the total length of all resulting frames with their MAC headers.
 func (g GSO) Bytes() int { return g.Segments()*(MACHeader+g.Header) + g.Payload }

@@ -11,8 +11,8 @@ import (
 const (
 	MACAddress = 6
 	EtherType  = 2
-	// MACHeader is destination, source and type. There is no frame check
-	// sequence and no padding on the fabric (ETH-1).
+	// MACHeader is destination, source and type. The fabric has no frame check sequence and no
+	// padding (ETH-1).
 	MACHeader = MACAddress + MACAddress + EtherType
 
 	IPv4Header = 20
@@ -21,13 +21,13 @@ const (
 	UDPHeader  = 8
 	ICMPHeader = 8
 
-	// IPv4HeaderMost and TCPHeaderMost are the limits that 4-bit length
-	// fields of 32-bit words set.
+	// IPv4HeaderMost and TCPHeaderMost are the limits of the 4-bit length fields, which count
+	// 32-bit words.
 	IPv4HeaderMost = 15 * 4
 	TCPHeaderMost  = 15 * 4
 
-	// VNetHeader is struct virtio_net_hdr, VNetHeaderMerge the same with the
-	// num_buffers field. They travel beside a frame and do not count in its length.
+	// VNetHeader is the length of struct virtio_net_hdr; VNetHeaderMerge includes the
+	// num_buffers field. These headers travel beside a frame and do not count in its length.
 	VNetHeader      = 1 + 1 + 2 + 2 + 2 + 2
 	VNetHeaderMerge = VNetHeader + 2
 )
@@ -46,36 +46,36 @@ type (
 )
 
 const (
-	// MaxFrame is one RMA transaction per frame (RDV-2).
+	// MaxFrame is the length of one RMA transaction, which carries one frame (RDV-2).
 	MaxFrame Frame = fabric.RMAMaxLength
-	// MaxLink is what a frame of that length carries: 8,388,594 (MTU-1).
+	// MaxLink is the payload of a frame of that length: 8,388,594 (MTU-1).
 	MaxLink Link = Link(MaxFrame) - MACHeader
-	// DefaultLink is the default of the fabric inside (MTU-1). An IP packet
-	// on it is at most MaxIPv4 long.
+	// DefaultLink is the default inside the fabric (MTU-1). An IP packet on it is at most
+	// MaxIPv4 long.
 	DefaultLink Link = 65536
 
-	// MaxIPv4 comes from a 16-bit length field that counts the header.
+	// MaxIPv4 follows from a 16-bit length field that includes the header.
 	MaxIPv4 IP = 1<<16 - 1
-	// MaxIPv6 comes from one that does not. Longer packets are jumbograms,
-	// which neither Linux devices nor netstack make.
+	// MaxIPv6 follows from a length field that does not. Longer packets are jumbograms, which
+	// neither Linux devices nor netstack make.
 	MaxIPv6 IP = 1<<16 - 1 + IPv6Header
 
-	// MinIPv4 is what every link must carry (RFC 791).
+	// MinIPv4 is the length that every link must carry (RFC 791).
 	MinIPv4 IP = 68
-	// MinIPv6 is the same (RFC 8200); below it Linux takes IPv6 off the interface.
+	// MinIPv6 is the same for IPv6 (RFC 8200). Below it Linux removes IPv6 from the interface.
 	MinIPv6 IP = 1280
 
 	// MaxTUN is the limit of the Linux driver: 65,535 bytes in one read(2).
 	MaxTUN TUN = 1<<16 - 1
-	// MaxTAP is the same; the MAC header counts.
+	// MaxTAP follows from the same limit, which includes the MAC header.
 	MaxTAP TAP = 1<<16 - 1 - MACHeader
 )
 
 // ErrRange is wrapped by every error of the Check functions.
 var ErrRange = errors.New("mtu: out of range")
 
-// CheckLink accepts an MTU for the fabric itself, between nodes without a
-// kernel interface: MinIPv4 to MaxLink.
+// CheckLink checks an MTU for the fabric itself, between nodes without a kernel interface: MinIPv4
+// to MaxLink.
 func CheckLink(n int) (Link, error) {
 	if n < int(MinIPv4) || n > int(MaxLink) {
 		return 0, fmt.Errorf("link MTU %d: choose %d to %d (one RMA transaction of %d bytes less the MAC header): %w",
@@ -84,7 +84,7 @@ func CheckLink(n int) (Link, error) {
 	return Link(n), nil
 }
 
-// CheckTUN accepts an MTU for a TUN device.
+// CheckTUN checks an MTU for a TUN device.
 func CheckTUN(n int) (TUN, error) {
 	if n < int(MinIPv4) || n > int(MaxTUN) {
 		return 0, fmt.Errorf("MTU %d of a TUN device: Linux takes %d to %d: %w", n, MinIPv4, MaxTUN, ErrRange)
@@ -92,7 +92,7 @@ func CheckTUN(n int) (TUN, error) {
 	return TUN(n), nil
 }
 
-// CheckTAP accepts an MTU for a TAP device.
+// CheckTAP checks an MTU for a TAP device.
 func CheckTAP(n int) (TAP, error) {
 	if n < int(MinIPv4) || n > int(MaxTAP) {
 		return 0, fmt.Errorf("MTU %d of a TAP device: Linux takes %d to %d, a TUN device up to %d: %w",
@@ -113,17 +113,17 @@ func (l Link) IPv4() IP { return min(IP(l), MaxIPv4) }
 // IPv6Packet returns the longest IPv6 packet of the link.
 func (l Link) IPv6Packet() IP { return min(IP(l), MaxIPv6) }
 
-// Link returns what a TUN of this MTU needs of the fabric.
+// Link returns the payload that a TUN of this MTU needs on the fabric.
 func (t TUN) Link() Link { return Link(t) }
 
-// Link returns what a TAP of this MTU needs of the fabric.
+// Link returns the payload that a TAP of this MTU needs on the fabric.
 func (t TAP) Link() Link { return Link(t) }
 
-// Link returns the payload of a frame of this length, 0 if it has none.
+// Link returns the payload of a frame of this length, or 0 if it has none.
 func (f Frame) Link() Link { return max(0, Link(f)-MACHeader) }
 
-// TUN returns the largest TUN MTU that the link serves.
+// TUN returns the largest TUN MTU that the link can serve.
 func (l Link) TUN() TUN { return min(TUN(l), MaxTUN) }
 
-// TAP returns the largest TAP MTU that the link serves.
+// TAP returns the largest TAP MTU that the link can serve.
 func (l Link) TAP() TAP { return min(TAP(l), MaxTAP) }

@@ -7,8 +7,8 @@ import (
 	"exnet/fabric"
 )
 
-// MACOf returns the Ethernet address of an IP multicast group: 01:00:5e and 23
-// bits (RFC 1112), 33:33 and 32 bits (RFC 2464). 255.255.255.255 is broadcast.
+// MACOf returns the Ethernet address of an IP multicast group: 01:00:5e and 23 bits (RFC 1112), or
+// 33:33 and 32 bits (RFC 2464). 255.255.255.255 gives the broadcast address.
 func MACOf(a netip.Addr) (m arp.MAC, ok bool) {
 	switch {
 	case a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
@@ -38,14 +38,14 @@ func everybody(m arp.MAC) bool {
 // hashed is how many groups are chosen by hash: 0..62.
 const hashed = fabric.GroupCount - 1
 
-// GroupOf returns the fabric group of a multicast MAC address. It is part of the
-// protocol between nodes: all must compute the same.
+// GroupOf returns the fabric group of a multicast MAC address. It is part of the protocol between
+// nodes: all must compute the same group.
 func GroupOf(m arp.MAC) fabric.Group {
 	if everybody(m) {
 		return fabric.GroupAll
 	}
-	// Fibonacci hashing spreads consecutive addresses, the usual case; the high
-	// half of the product, scaled to the range, is the hash.
+	// Fibonacci hashing spreads consecutive addresses, which are the usual case. The hash is
+	// the high half of the product, scaled to the range.
 	const golden = 0x9e3779b97f4a7c15
 	v := uint64(m[0])<<40 | uint64(m[1])<<32 | uint64(m[2])<<24 | uint64(m[3])<<16 | uint64(m[4])<<8 | uint64(m[5])
 	return fabric.Group((v * golden >> 32) * hashed >> 32)

@@ -9,31 +9,31 @@ import (
 )
 
 const (
-	// MemberTime is how long a query may stay unanswered: two query intervals of
-	// 125 s and one response interval of 10 s (RFC 3376, 8.4).
+	// MemberTime is how long a query may stay unanswered: two query intervals of 125 s and one
+	// response interval of 10 s (RFC 3376, 8.4).
 	MemberTime = 260 * time.Second
-	// LeaveTime is how long a group is kept after a leave: two last-member query
-	// intervals (RFC 3376, 8.8).
+	// LeaveTime is how long a group is kept after a leave: two last-member query intervals (RFC
+	// 3376, 8.8).
 	LeaveTime = 2 * time.Second
-	// MaxMembers bounds the IP groups that are remembered one by one. Linux lets
-	// a socket join 20 (net.ipv4.igmp_max_memberships).
+	// MaxMembers bounds the IP groups that are remembered one by one. Linux lets a socket join
+	// 20 (net.ipv4.igmp_max_memberships).
 	MaxMembers = 1024
 )
 
-// A Membership is what one interface has joined. It belongs to one goroutine.
+// A Membership is the set of groups that one interface has joined. It belongs to one goroutine.
 type Membership struct {
-	members map[netip.Addr]time.Duration // deadline; 0: none
-	macs    map[arp.MAC]int              // how many members and additions
-	counts  [hashed]int                  // how many MACs in each fabric group
+	members map[netip.Addr]time.Duration // deadline of each member; 0: none
+	macs    map[arp.MAC]int              // number of members and additions
+	counts  [hashed]int                  // number of MAC addresses in each fabric group
 	groups  uint64
 
 	all      bool
 	overflow bool
-	over     time.Duration // the deadline of overflow; 0: none
-	next     time.Duration // the first deadline; 0: none
+	over     time.Duration // deadline of overflow; 0: none
+	next     time.Duration // earliest deadline; 0: none
 }
 
-// NewMembership makes a membership of nothing but group 63.
+// NewMembership makes a membership of group 63 only.
 func NewMembership() *Membership {
 	return &Membership{
 		members: make(map[netip.Addr]time.Duration),
@@ -55,13 +55,13 @@ func (m *Membership) Sent(frame []byte, now time.Duration) {
 			if d, ok := m.members[group]; ok && (d == 0 || d > now+LeaveTime) {
 				m.deadline(group, now+LeaveTime)
 			}
-		case asks: // the host is a querier itself; its own kernel answers it, too
+		case asks: // the host itself is a querier; its own kernel answers, too
 			m.queried(v, group, now)
 		}
 	})
 }
 
-// Delivered looks at a frame that is given to the local stack.
+// Delivered looks at a frame that the local stack receives.
 func (m *Membership) Delivered(frame []byte, now time.Duration) {
 	if !mayBeMessage(frame) {
 		return
@@ -78,8 +78,8 @@ func (m *Membership) Delivered(frame []byte, now time.Duration) {
 	})
 }
 
-// mayBeMessage is the quick look that all other frames pay: a multicast
-// destination and the protocol IGMP, or IPv6 with a header in front of ICMPv6.
+// mayBeMessage is the quick check that all other frames pay for: a multicast destination, and
+// either IGMP or an IPv6 hop-by-hop header, which precedes ICMPv6.
 func mayBeMessage(frame []byte) bool {
 	if len(frame) < macHeaderLen+20 || frame[0]&1 == 0 {
 		return false
@@ -134,7 +134,7 @@ func (m *Membership) soon(at time.Duration) {
 // Next returns when Advance is due; ok is false when nothing is.
 func (m *Membership) Next() (at time.Duration, ok bool) { return m.next, m.next != 0 }
 
-// Advance forgets the members whose time is over.
+// Advance forgets the members whose deadline has passed.
 func (m *Membership) Advance(now time.Duration) {
 	if m.next == 0 || now < m.next {
 		return
@@ -158,9 +158,8 @@ func (m *Membership) Advance(now time.Duration) {
 	}
 }
 
-// Add makes the node a member of a MAC group that no report speaks of, such as
-// the solicited-node group of an address that netstack resolves. Additions are
-// counted; each needs a Remove.
+// Add makes the node a member of a MAC group that no report mentions, such as the solicited-node
+// group of an address that netstack resolves. Additions are counted; each needs a Remove.
 func (m *Membership) Add(mac arp.MAC) {
 	m.macs[mac]++
 	if m.macs[mac] == 1 && !everybody(mac) {
@@ -170,7 +169,7 @@ func (m *Membership) Add(mac arp.MAC) {
 	}
 }
 
-// Remove takes an addition back.
+// Remove undoes one Add.
 func (m *Membership) Remove(mac arp.MAC) {
 	switch m.macs[mac] {
 	case 0:
@@ -189,14 +188,14 @@ func (m *Membership) Remove(mac arp.MAC) {
 	}
 }
 
-// SetAll switches all-multicast mode: every multicast frame is taken.
+// SetAll switches all-multicast mode, in which every multicast frame is taken.
 func (m *Membership) SetAll(on bool) { m.all = on }
 
-// All reports whether every multicast frame is taken, by SetAll or because there
-// are more than MaxMembers.
+// All reports whether every multicast frame is taken, because of SetAll or because there are more
+// than MaxMembers members.
 func (m *Membership) All() bool { return m.all || m.overflow }
 
-// Groups returns the fabric groups to be a member of, bit g for group g.
+// Groups returns the fabric groups that the node should be in, as a bit mask: bit g for group g.
 func (m *Membership) Groups() uint64 {
 	if m.All() {
 		return ^uint64(0)
@@ -204,8 +203,7 @@ func (m *Membership) Groups() uint64 {
 	return m.groups
 }
 
-// Accept is the receive-side filter: it reports whether a frame to the multicast
-// address is wanted.
+// Accept is the receive filter: it reports whether a frame to the multicast address is wanted.
 func (m *Membership) Accept(mac arp.MAC) bool {
 	return everybody(mac) || m.All() || m.macs[mac] > 0
 }

@@ -5,13 +5,13 @@ import (
 	"net/netip"
 )
 
-// What a membership message says about one group.
+// A statement is what a membership message says about one group.
 type statement uint8
 
 const (
 	joins  statement = iota + 1 // is or becomes a member
-	leaves                      // is no member any more
-	asks                        // a query; the group is the zero Addr if it is general
+	leaves                      // is no longer a member
+	asks                        // is a query; the group is the zero Addr if it is general
 )
 
 const (
@@ -35,12 +35,11 @@ const (
 	mldV2Report = 143
 )
 
-// A version is the IP version that a message is about.
+// A version is the IP version of a message.
 type version uint8
 
-// parse calls f for each statement of an IGMP or MLD message in the frame, and
-// does nothing for other frames. A message that is malformed anywhere up to a
-// record says only what stood before it.
+// parse calls f for each statement of an IGMP or MLD message in the frame, and does nothing for
+// other frames. If a message is malformed from some record on, only the statements before it count.
 func parse(frame []byte, f func(version, statement, netip.Addr)) {
 	if len(frame) < macHeaderLen+20 {
 		return
@@ -52,7 +51,8 @@ func parse(frame []byte, f func(version, statement, netip.Addr)) {
 			return
 		}
 		ihl, total := int(ip[0]&0xf)*4, int(binary.BigEndian.Uint16(ip[2:]))
-		fragment := binary.BigEndian.Uint16(ip[6:])&0x3fff != 0 // more to come, or not the first
+		// more fragments follow, or this is not the first
+		fragment := binary.BigEndian.Uint16(ip[6:])&0x3fff != 0
 		if ihl < 20 || total > len(ip) || total < ihl+8 || fragment {
 			return
 		}
@@ -123,8 +123,8 @@ func parseMLD(msg []byte, f func(version, statement, netip.Addr)) {
 	}
 }
 
-// parseRecords reads the group records of an IGMPv3 (RFC 3376, 4.2) or MLDv2
-// (RFC 3810, 5.2) report, which differ in the length of an address only.
+// parseRecords parses the group records of an IGMPv3 (RFC 3376, 4.2) or MLDv2 (RFC 3810, 5.2)
+// report, which differ only in the length of an address.
 func parseRecords(v version, addrLen int, msg []byte, f func(version, statement, netip.Addr)) {
 	const (
 		isInclude = iota + 1
@@ -159,8 +159,8 @@ func parseRecords(v version, addrLen int, msg []byte, f func(version, statement,
 				say(v, joins, group, f)
 			}
 		}
-		// BLOCK says nothing certain: other sources may remain. A member
-		// whose last source was blocked is found out by the next query.
+		// BLOCK says nothing certain, because other sources may remain. If a member's last
+		// source was blocked, the next query shows it.
 	}
 }
 
@@ -170,8 +170,8 @@ func say(v version, s statement, group netip.Addr, f func(version, statement, ne
 	}
 }
 
-// checksum is the Internet checksum over b and an initial sum: 0 if b holds a
-// right one.
+// checksum returns the Internet checksum of b with an initial sum; it is 0 if b contains a correct
+// checksum.
 func checksum(b []byte, sum uint32) uint16 {
 	for ; len(b) >= 2; b = b[2:] {
 		sum += uint32(b[0])<<8 | uint32(b[1]) // at most 32,768 words: no overflow
@@ -185,7 +185,7 @@ func checksum(b []byte, sum uint32) uint16 {
 	return ^uint16(sum)
 }
 
-// pseudoSum is the sum of the ICMPv6 pseudo-header; addresses are source and destination.
+// pseudoSum returns the sum of the ICMPv6 pseudo-header. addresses holds source and destination.
 func pseudoSum(addresses []byte, length int) uint32 {
 	return uint32(^checksum(addresses, uint32(length)+protoICMPv6))
 }

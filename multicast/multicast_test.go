@@ -27,7 +27,7 @@ func mac(s string) arp.MAC {
 	return m
 }
 
-// MCS-1: the mapping of RFC 1112 and RFC 2464, and the example of the thesis.
+// MCS-1: the mappings of RFC 1112 and RFC 2464, and the example of the thesis.
 func TestMCS1Address(t *testing.T) {
 	for group, want := range map[string]string{
 		"224.0.0.1":           "01:00:5e:00:00:01",
@@ -48,8 +48,8 @@ func TestMCS1Address(t *testing.T) {
 	}
 }
 
-// MCS-1: which group carries what. These are vectors of the protocol between
-// nodes: changing one splits the fabric.
+// MCS-1: the fabric group of some addresses. These vectors belong to the protocol between nodes:
+// changing one splits the fabric.
 func TestMCS1GroupOf(t *testing.T) {
 	for name, c := range map[string]struct {
 		mac  arp.MAC
@@ -79,7 +79,7 @@ func TestMCS1GroupOf(t *testing.T) {
 	}
 }
 
-// igmp builds a frame with the message in an IPv4 packet with router alert.
+// igmp builds a frame with the message in an IPv4 packet with the router alert option.
 func igmp(msg ...byte) []byte {
 	binary.BigEndian.PutUint16(msg[2:], 0)
 	binary.BigEndian.PutUint16(msg[2:], checksum(msg, 0))
@@ -128,7 +128,7 @@ func read(frame []byte) (got []said) {
 	return got
 }
 
-// MCS-1: every message of the five protocol versions.
+// MCS-1: every message of the five protocol versions is understood.
 func TestMCS1Messages(t *testing.T) {
 	v1 := func(typ byte, g string) []byte { return append([]byte{typ, 0, 0, 0, 0, 0, 0, 0}, group(g)...) }
 	for name, c := range map[string]struct {
@@ -164,8 +164,7 @@ func TestMCS1Messages(t *testing.T) {
 			t.Errorf("%s is overlooked", name)
 		}
 	}
-	// A flipped bit anywhere behind the IP header is found by a checksum or
-	// changes nothing that is said.
+	// A flipped bit anywhere after the IP header breaks a checksum or changes no statement.
 	for _, f := range [][]byte{igmp(report(0x22, record(2, "239.1.1.1"))...), mld(report(143, record(4, "ff05::1:3"))...)} {
 		want := read(f)
 		for i := macHeaderLen + 24; i < len(f); i++ {
@@ -185,7 +184,7 @@ func TestMCS1Messages(t *testing.T) {
 
 var join1 = igmp(report(0x22, record(4, "239.1.1.1"))...)
 
-// MCS-1: a member stays without queries, goes after a leave or an unanswered query.
+// MCS-1: a member stays without queries, and goes after a leave or an unanswered query.
 func TestMCS1MembershipTimers(t *testing.T) {
 	leave := igmp(report(0x22, record(3, "239.1.1.1"))...)
 	query := AppendIGMPQuery(nil, arp.MAC{2})
@@ -227,7 +226,7 @@ func TestMCS1MembershipTimers(t *testing.T) {
 	}
 }
 
-// MCS-1: broadcast and control groups need no membership; the filter keeps others out.
+// MCS-1: broadcast and control groups need no membership. The filter drops other groups.
 func TestMCS1Filter(t *testing.T) {
 	m := NewMembership()
 	for _, g := range []string{"255.255.255.255", "224.0.0.1", "224.0.0.251", "ff02::1"} {
@@ -271,7 +270,7 @@ func TestMCS1Filter(t *testing.T) {
 	}
 }
 
-// Above the bound the node takes everything, until a query showed that there is room.
+// Above the bound the node takes everything, until a query shows that there are fewer members.
 func TestMembershipOverflow(t *testing.T) {
 	m := NewMembership()
 	for i := range MaxMembers + 1 {
@@ -293,7 +292,7 @@ func TestMembershipProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := NewMembership()
 		var now time.Duration
-		model := map[string]time.Duration{} // deadline, 0 none
+		model := map[string]time.Duration{} // deadline; 0: none
 		name := rapid.Custom(func(t *rapid.T) string {
 			return netip.AddrFrom4([4]byte{byte(rapid.IntRange(225, 226).Draw(t, "a")), 1, 1, byte(rapid.IntRange(0, 200).Draw(t, "b"))}).String()
 		})
@@ -367,7 +366,7 @@ func FuzzSnoop(f *testing.F) {
 		if m.Len() > len(b)/8 {
 			t.Fatalf("%d bytes made %d members", len(b), m.Len())
 		}
-		// Whatever the checksum is, the record parsers stay inside the message.
+		// Whatever the checksum, the record parsers stay inside the message.
 		if len(b) >= 24 {
 			parseIGMP(b, func(version, statement, netip.Addr) {})
 			parseMLD(b, func(version, statement, netip.Addr) {})

@@ -15,7 +15,8 @@ import (
 	"exnet/arp"
 )
 
-// MCS-1: a real IP stack is understood, and understands our queries.
+// MCS-1: a Membership understands the messages of a real IP stack, and that stack understands our
+// queries.
 func TestMCS1WithNetstack(t *testing.T) {
 	clock := faketime.NewManualClock()
 	s := stack.New(stack.Options{Clock: clock, NetworkProtocols: []stack.NetworkProtocolFactory{
@@ -58,7 +59,7 @@ func TestMCS1WithNetstack(t *testing.T) {
 		}
 	}
 
-	// An adopting daemon knows nothing and asks.
+	// A daemon that adopts an interface knows no members and asks.
 	clock.Advance(60e9)
 	collect()
 	m = NewMembership()

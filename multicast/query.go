@@ -7,15 +7,15 @@ import (
 	"exnet/arp"
 )
 
-// General queries, addressed to the local stack only: they make it report what it
-// has joined. A querier on the network is none of our business, and these frames
-// never enter it; the source addresses make them lose any election.
+// The general queries here are addressed only to the local stack, and make it report what it has
+// joined. They never enter the network, so they do not interfere with a querier there. Their source
+// addresses lose any election.
 
 // maxResponse is the longest delay of an answer: 1 s, in tenths of a second.
 const maxResponse = 10
 
-// AppendIGMPQuery appends a frame with an IGMPv3 general query (RFC 3376, 4.1)
-// from address 0.0.0.0, as RFC 4541 (2.1.1) wants it from a device without one.
+// AppendIGMPQuery appends a frame with an IGMPv3 general query (RFC 3376, 4.1) from address
+// 0.0.0.0, as RFC 4541 (2.1.1) requires of a device without an address.
 func AppendIGMPQuery(b []byte, from arp.MAC) []byte {
 	b = append(b, 0x01, 0x00, 0x5e, 0, 0, 1)
 	b = append(b, from[:]...)
@@ -27,13 +27,14 @@ func AppendIGMPQuery(b []byte, from arp.MAC) []byte {
 		0x94, 4, 0, 0) // router alert
 	binary.BigEndian.PutUint16(b[at+10:], checksum(b[at:], 0))
 	at = len(b)
-	b = append(b, igmpQuery, maxResponse, 0, 0, 0, 0, 0, 0, 2, 125, 0, 0) // robustness 2, interval 125 s
+	// robustness 2, interval 125 s
+	b = append(b, igmpQuery, maxResponse, 0, 0, 0, 0, 0, 0, 2, 125, 0, 0)
 	binary.BigEndian.PutUint16(b[at+2:], checksum(b[at:], 0))
 	return b
 }
 
-// AppendMLDQuery appends a frame with an MLDv2 general query (RFC 3810, 5.1). The
-// source must be a link-local address, and not one of the asked host itself.
+// AppendMLDQuery appends a frame with an MLDv2 general query (RFC 3810, 5.1). The source must be a
+// link-local address, but none of the asked host's own.
 func AppendMLDQuery(b []byte, from arp.MAC, source netip.Addr) []byte {
 	const length = 8 + 28
 	allNodes := [16]byte{0: 0xff, 1: 0x02, 15: 1}
