@@ -82,5 +82,5 @@ func ExampleConn_Status() {
 	fmt.Println(s.Reason.Remedy())
 	// Output:
 	// false tcp setting
-	// the environment says EXN_DS=off: unset it
+	// unset EXN_DS
 }

@@ -44,38 +44,99 @@ const NoPeer Reason = 3
 // Policy is the reason of a socket that a policy file keeps on TCP.
 const Policy Reason = 25
 
-// Each reason with its short name, as the library has it, and what helps.
-var reasons = [...]struct{ name, remedy string }{
-	{"none", ""},
-	{"setting", "the environment says EXN_DS=off: unset it"},
-	{"directory", "it has no fabric directory that it can use and trust: name one with --fabric that belongs to it, or to a group that it is in, and that not everybody may write; a service needs ReadWritePaths= and SupplementaryGroups= for it"},
-	{"no peer in this fabric directory", "start the peer by exn-tun run too, with the same --fabric"},
-	{"address", "only connections inside one network namespace take lanes, between addresses of EXN_DS_SUBNETS, or between those that exn-tun up (of exn0) or exn-tun bridge (of containers) registers in the same fabric directory"},
-	{"proof", "the peer could not show that it owns the other end: a proxy or another namespace lies between, a service has PrivateUsers=, or no AF_NETLINK in RestrictAddressFamilies=, or the kernel has no tcp_diag (exn-tun check says that)"},
-	{"version", "the peer has another version of the library: use one build"},
-	{"memory", "raise the limit of memory of its cgroup or of address space, or set EXN_DS_MEMORY"},
-	{"files", "raise the limit of open files (ulimit -n)"},
-	{"lanes", "all lanes between these two processes are taken: raise EXN_DS_LANES"},
-	{"waiters", "too many threads and epoll sets wait for this peer"},
-	{"uncounted bytes", "something moved bytes past the library: a raw system call or stdio"},
-	{"shared between processes", "several processes hold it, or a program has inherited it (Resting: until that has ended), or a thread has descriptors of its own (unshare); let sockets be close-on-exec"},
-	{"stdio", "the program reads or writes it through stdio"},
-	{"option", "the program uses an option that lanes do not have"},
-	{"nested or inherited epoll set", "the program watches it through a nested or inherited epoll set"},
-	{"peer gone", "the peer closed, died or reset"},
-	{"tripwire", "bytes came by TCP after the switch: something writes past the library"},
-	{"hostile memory", "the peer wrote nonsense into shared memory"},
-	{"process died inside a call", "a process of the same family died while it used it"},
-	{"test", "a setting for tests is on"},
-	{"privilege", "the program changed its user, group or capabilities"},
-	{"refused by peer", "the peer's reason tells more: look at its sockets"},
-	{"io_uring", "the program has an io_uring, which moves bytes past the library"},
-	{"raw system call", "the program waits or moves bytes by system calls of its own (Bun), or never waits"},
-	{"policy", "the policy file keeps it on TCP (exn-tun run --policy)"},
-	{"short connections", "for now: connections to that port were too short of late to be worth a lane, so it gets one only after 64 calls; set EXN_DS_CALLS to have it earlier"},
-	{"nat", "its other end has other addresses: something between them translates, such as REDIRECT or DNAT of iptables; run exn-tun bridge, which tells both ends, or connect to where the server listens"},
-	{"unread", "for now: its peer read nothing while the lane was full, and TCP holds more; EXN_DS_STUCK_MS says how long that may be"},
-	{"seccomp", "the program has set a filter of its own system calls, which may have it killed for those of the library"},
+// Each reason: its short name, as the library has it, what it means, and what helps. This is
+// the only table; docs/troubleshooting.md is made from it (see document_test.go).
+var reasons = [...]struct{ name, meaning, remedy string }{
+	{"none",
+		"nothing stands against shared memory",
+		""},
+	{"setting",
+		"EXN_DS=off is set",
+		"unset EXN_DS"},
+	{"directory",
+		"there is no fabric directory that this user may use and can trust: it belongs to somebody else, everybody may write to it, or it is read-only for a service",
+		"name one with --fabric that belongs to the user, or to a group that the user is in, and that not everybody may write to; a service also needs ReadWritePaths= and SupplementaryGroups=; if the directory became a group's after its first use, remove the ds in it"},
+	{"no peer in this fabric directory",
+		"the peer does not use the library, or uses another fabric directory; or an address is translated on the way and no exn-tun bridge runs",
+		"start the peer with exn-tun run too, with the same --fabric"},
+	{"address",
+		"the two ends are in different network namespaces, or the address is none that belongs to this host",
+		"for containers run exn-tun bridge on the host, or join them by exn-tun up (exn0), with the same fabric directory; EXN_DS_SUBNETS names subnets whose addresses are the host's own"},
+	{"proof",
+		"one side could not show that it owns its end of the connection: a proxy lies between, users are mapped differently (PrivateUsers=), the process may not ask the kernel (no AF_NETLINK in RestrictAddressFamilies=), or the kernel has no tcp_diag",
+		"ask exn-tun check; run both in one user namespace, allow AF_NETLINK and AF_UNIX, load the kernel module tcp_diag"},
+	{"version",
+		"the two libraries are of different versions",
+		"install one build everywhere and restart the programs"},
+	{"memory",
+		"a limit of the cgroup or of address space leaves no room for the shared memory",
+		"raise the limit, or set EXN_DS_MEMORY"},
+	{"files",
+		"there are no free descriptors; a pair of processes needs 17",
+		"raise the limit of open files (ulimit -n, LimitNOFILE=)"},
+	{"lanes",
+		"all lanes between these two processes are in use",
+		"raise EXN_DS_LANES"},
+	{"waiters",
+		"too many threads and epoll sets wait for this peer",
+		"none"},
+	{"uncounted bytes",
+		"something moved bytes past the library: stdio of the C library, or a system call of the program's own",
+		"none"},
+	{"shared between processes",
+		"several processes hold the connection: another program inherited it (state resting: it goes on in shared memory when that program has ended), it was passed on and the sender still has it, or a thread has descriptors of its own (unshare)",
+		"open sockets with close-on-exec and close what is not used; ss -tnp shows which processes hold it"},
+	{"stdio",
+		"the program made a FILE of the socket, or uses POSIX AIO on it",
+		"none"},
+	{"option",
+		"the program uses a socket option that only TCP has",
+		"none; docs/options.md lists the options"},
+	{"nested or inherited epoll set",
+		"the program watches the connection in a way that the library cannot reproduce exactly: through an epoll set in an epoll set, an inherited one, or with EPOLLONESHOT from many threads",
+		"none"},
+	{"peer gone",
+		"the peer closed the connection, died or reset it",
+		"none"},
+	{"tripwire",
+		"the connection was reset: bytes came by TCP after both sides had left TCP, so something writes past the library",
+		"report it, with the name of the program"},
+	{"hostile memory",
+		"the connection was reset: the peer wrote nonsense into the shared memory",
+		"the peer is broken, or attacks: look at it"},
+	{"process died inside a call",
+		"the connection was reset: a process that shares it was killed while it moved bytes",
+		"none"},
+	{"test",
+		"a setting for tests is on",
+		"unset the EXN_DS_TEST_ variables"},
+	{"privilege",
+		"the program changed its user, group or capabilities",
+		"none; connections opened afterwards can use shared memory"},
+	{"refused by peer",
+		"the peer has a reason of its own",
+		"look at the peer's sockets with exn-tun show sockets"},
+	{"io_uring",
+		"the program has an io_uring that moves bytes of connections past the library, or may",
+		"none"},
+	{"raw system call",
+		"the program waits or moves bytes by system calls of its own (Bun), or never waits",
+		"none"},
+	{"policy",
+		"a rule of the policy file keeps it on TCP",
+		"change the file of exn-tun run --policy"},
+	{"short connections",
+		"for now: most connections to that port ended before shared memory was worth its price, so this one must be busier first: 64 calls or 4 MiB",
+		"set EXN_DS_CALLS and the number holds for all ports"},
+	{"nat",
+		"the other end has other addresses: REDIRECT or DNAT of iptables translates between them",
+		"run exn-tun bridge, which tells both ends, or connect to where the server listens"},
+	{"unread",
+		"for now: the shared memory was full and the peer read nothing for 100 ms, so the writer uses TCP for a while, which holds more",
+		"none is needed; EXN_DS_STUCK_MS sets the 100 ms"},
+	{"seccomp",
+		"the program has set a filter of its own system calls, which could have it killed for those of the library",
+		"none"},
 }
 
 // String is the short name.
@@ -86,7 +147,15 @@ func (r Reason) String() string {
 	return fmt.Sprintf("reason %d", uint32(r))
 }
 
-// Remedy is what helps against it, or explains it.
+// Meaning says in a sentence what keeps the connection on TCP.
+func (r Reason) Meaning() string {
+	if int(r) < len(reasons) {
+		return reasons[r].meaning
+	}
+	return "the library is of another version than this program"
+}
+
+// Remedy is what helps against it; "none", if nothing does or is needed.
 func (r Reason) Remedy() string {
 	if int(r) < len(reasons) {
 		return reasons[r].remedy
