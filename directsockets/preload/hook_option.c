@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Exported: calls that set and read options. ../OPTIONS.md says for each option
+// Exported: calls that set and read options. docs/options.md says for each option
 // what becomes of it; what is not named here or there is the kernel's, which
 // answers for the TCP socket.
 #include "hook.h"

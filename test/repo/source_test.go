@@ -125,7 +125,7 @@ func receiver(method *ast.FuncDecl) string {
 	return name
 }
 
-// borders are the arrows that ARCHITECTURE.md does not have. The packages at or
+// borders are the arrows that docs/architecture.md does not have. The packages at or
 // below one of from import nothing at or below one of not, except what is at or
 // below one of but.
 var borders = []struct {

@@ -14,7 +14,7 @@ import (
 // the map a newcomer reads first: adding one is a decision.
 var (
 	topNames = []string{
-		".ci", ".editorconfig", ".gitignore", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "SECURITY.md",
+		".ci", ".editorconfig", ".gitignore", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "SECURITY.md",
 		"go.mod", "go.sum", "staticcheck.conf",
 		"arp", "bench", "cmd", "directsockets", "docs", "exn", "exteth", "fabric", "internal", "mtu", "multicast", "napi", "test",
 	}

@@ -13,7 +13,7 @@ import (
 	"exnet/test/ds"
 )
 
-// Redis in one container and its benchmark in another, by the recipes of OPERATIONS.md:
+// Redis in one container and its benchmark in another, by the recipes of docs/operations.md:
 // podman and crun with their filter of system calls, processes, mounts and /dev/shm of
 // each container's own.
 func TestPodman(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"exnet/test/ds"
 )
 
-// Debian's redis as a service by the drop-in of OPERATIONS.md, which has to undo what its unit takes away, a
+// Debian's redis as a service by the drop-in of docs/operations.md, which has to undo what its unit takes away, a
 // client of another user in the group, exn0 and who is on bridges by their units: systemd is the first process of namespaces of
 // its own.
 func TestSystemd(t *testing.T) {

@@ -202,7 +202,7 @@ static void run_program(bool ends)
 // TCP: stdio, another process or another program might use the descriptor. All
 // writers wait meanwhile, and none has come to its end, nor has either end done it
 // before: what is unread behind an end or a writer that has left cannot come by TCP
-// ("Known differences" in RESULTS.md). Programs may be run again and again.
+// ("Where a connection differs from TCP" in docs/options.md). Programs may be run again and again.
 static void hand_over(struct side *s, struct rng *rng)
 {
 	enum { stdio, passing, program, ways = program + 3 };

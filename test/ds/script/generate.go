@@ -358,7 +358,8 @@ func (g *generator) close(s *side, h holder) {
 }
 
 // forget takes the last handle that a process has of a side out of its sets, while another
-// process has one, too: "closed while another process holds a copy" in directsockets/RESULTS.md.
+// process has one, too, since the set forgets it then ("Where a connection differs from TCP" in
+// docs/options.md).
 // False: a set has it by a number that is closed already, and cannot be told.
 func (g *generator) forget(s *side, h holder) bool {
 	others := len(s.handles) > 1
@@ -428,13 +429,13 @@ func (g *generator) fork(root End) {
 }
 
 // exec replaces the program of one process, where that is to look like TCP. These
-// rows of "Known differences" in directsockets/RESULTS.md keep it from that:
+// differences ("Where a connection differs from TCP" in docs/options.md) keep it from that:
 //
-//   - "lane bytes unread whose writer had shut down, closed or left the lane": not run,
-//     which while switching at random any bytes may be;
-//   - "dies with bytes unread that came by the lane": not run, if its peer has done so;
-//   - "a one-shot member has fired": those of the process are asked for anew before;
-//   - "an edge-triggered member": those of both ends are asked for anew afterwards.
+//   - bytes unread whose writer had shut down, closed or left the lane are lost: not run
+//     then, which while switching at random any bytes may be;
+//   - a process that dies with bytes unread: not run, if its peer has done so;
+//   - a one-shot member that has fired: those of the process are asked for anew before;
+//   - an edge-triggered member: those of both ends are asked for anew afterwards.
 func (g *generator) exec(end End) {
 	closing := func(x holder) bool { return x.end == end && x.cloexec }
 	kinds := []string{"et", "oneshot"}

@@ -149,7 +149,7 @@ func TestOptionsOfListeners(t *testing.T) {
 // Every option that a test above sets has a line in the table of the docs.
 func TestOptionsAreDocumented(t *testing.T) {
 	_, file, _, _ := runtime.Caller(0)
-	text, err := os.ReadFile(filepath.Join(filepath.Dir(file), "..", "..", "..", "directsockets", "OPTIONS.md"))
+	text, err := os.ReadFile(filepath.Join(filepath.Dir(file), "..", "..", "..", "docs", "options.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +169,7 @@ func TestOptionsAreDocumented(t *testing.T) {
 		option, constant := m[1], m[2]
 		line := row(constant)
 		if line == "" {
-			t.Errorf("OPTIONS.md has no row with `%s`", constant)
+			t.Errorf("docs/options.md has no row with `%s`", constant)
 			continue
 		}
 		_, stays := unlaned[option]

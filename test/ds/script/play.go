@@ -244,7 +244,7 @@ func (p *play) kill(name End) string {
 	if e.cmd != nil {
 		e.cmd.Wait()
 	}
-	time.Sleep(time.Millisecond) // who was just told of bytes may see the end so much later (RESULTS.md)
+	time.Sleep(time.Millisecond) // who was just told of bytes may see the end so much later (docs/options.md)
 	return "killed"
 }
 

@@ -27,7 +27,7 @@ func program(t testing.TB) string {
 
 // run runs the program for one seed, and returns what it says. Where it hands descriptors over,
 // no writer may leave its lane before for want of windows, or of a reader: what is unread behind it cannot come
-// by TCP ("Known differences" in RESULTS.md).
+// by TCP ("Where a connection differs from TCP" in docs/options.md).
 func run(t *testing.T, program string, env []string, seed uint64, mode ...string) []byte {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

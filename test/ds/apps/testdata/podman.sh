@@ -44,7 +44,7 @@ podman() {
 	command podman --root "$dir/storage" --runroot "$dir/run" --tmpdir "$dir/tmp" --storage-driver vfs --cgroup-manager cgroupfs --events-backend file --log-level error "$@" </dev/null
 }
 
-# run NAME FLAG... -- COMMAND... starts a container by the recipe of OPERATIONS.md. The
+# run NAME FLAG... -- COMMAND... starts a container by the recipe of docs/operations.md. The
 # limits are below those of this process, which may be unable to raise them.
 run() {
 	name=$1

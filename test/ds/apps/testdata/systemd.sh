@@ -1,7 +1,7 @@
 #!/bin/sh
 # systemd as the first process of namespaces of its own, with a root of its own: the programs are those of
 # the caller's /usr, /etc and /var have what is needed only. It starts redis-server as a service by the
-# recipes of OPERATIONS.md, exn0 and exn-tun bridge by their units, writes to DIR/out what becomes of them, and powers off.
+# recipes of docs/operations.md, exn0 and exn-tun bridge by their units, writes to DIR/out what becomes of them, and powers off.
 #
 #	systemd.sh begin|inside DIR LIBRARY EXN-TUN REPOSITORY
 set -e
@@ -62,7 +62,7 @@ echo 0123456789abcdef0123456789abcdef >etc/machine-id
 cp /etc/redis/redis.conf etc/redis/
 chown -R 901:901 etc/redis var/lib/redis var/log/redis
 # The recipes as they are written.
-recipe() { sed -n "/^    # $1/,/^\$/p" "$repository/directsockets/OPERATIONS.md" | sed 's/^    //'; }
+recipe() { sed -n "/^    # $1/,/^\$/p" "$repository/docs/operations.md" | sed 's/^    //'; }
 recipe '\/etc\/tmpfiles.d\/exnet.conf' >etc/tmpfiles.d/exnet.conf
 recipe '\/etc\/systemd\/system\/redis-server' >etc/systemd/system/redis-server.service.d/exnet.conf
 usr/local/bin/exn-tun policy >etc/exnet/policy.toml
