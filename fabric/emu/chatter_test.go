@@ -12,8 +12,8 @@ import (
 	"exnet/fabric"
 )
 
-// chatter is a program whose nodes do what their messages tell them, each on
-// one goroutine, over a network full of faults.
+// chatter is a program whose nodes do what their messages say, each on one goroutine, over a
+// network full of faults.
 func chatter(t *testing.T, seed uint64) (trace string) {
 	var out bytes.Buffer
 	synctest.Test(t, func(t *testing.T) {
@@ -93,7 +93,7 @@ func chatter(t *testing.T, seed uint64) (trace string) {
 	return out.String()
 }
 
-// TestEqualSeedsGiveEqualTraces is the promise of determinism.
+// TestEqualSeedsGiveEqualTraces checks the promise of determinism.
 func TestEqualSeedsGiveEqualTraces(t *testing.T) {
 	first := chatter(t, 7)
 	for _, what := range []string{" sent velo ", " sent put ", " sent response ", " bad CRC ", " lost ", " sent credit "} {

@@ -7,10 +7,9 @@ import (
 
 // Instants are durations since the network was made.
 
-// An event happens at an instant. Among those of one instant the rank decides,
-// then the order of scheduling; as the rank names a link, and the order on one
-// link does not depend on what happens on the others, equal inputs give equal
-// orders.
+// An event happens at an instant. Events of one instant are ordered by rank and then by the order
+// of scheduling. The rank names a link, and the order on one link does not depend on other links.
+// So equal inputs give equal orders.
 type event struct {
 	at   time.Duration
 	rank uint64
@@ -18,7 +17,7 @@ type event struct {
 	fire func() // with the network locked
 }
 
-// rankScript puts the scenario ahead of the links.
+// rankScript orders the scenario before the links.
 const rankScript = 0
 
 type events []event
@@ -44,20 +43,20 @@ func (e *events) Pop() any {
 	return x
 }
 
-// A clock is the event queue of a network. It has no goroutine of its own: one
-// timer is set to the next event and runs all that are due, holding the
-// network's lock, so that nobody sees half an instant.
+// A clock is the event queue of a network. It has no goroutine of its own. One timer is set to the
+// next event and runs all events that are due. It holds the network's lock meanwhile, so nobody
+// sees half an instant.
 type clock struct {
 	start    time.Time
 	timer    *time.Timer
 	queue    events
 	seq      uint64
 	stepping bool          // events are being run
-	at       time.Duration // while stepping: the present event's instant
+	at       time.Duration // instant of the present event, while stepping
 }
 
-// now is the present instant. For the consequences of an event that is the
-// event's own, however late the timer was.
+// now returns the present instant. For consequences of an event that is the event's own instant,
+// however late the timer was.
 func (c *clock) now() time.Duration {
 	if c.stepping {
 		return c.at
@@ -65,7 +64,7 @@ func (c *clock) now() time.Duration {
 	return time.Since(c.start)
 }
 
-// schedule lets fire happen at an instant.
+// schedule makes fire happen at an instant.
 func (n *Network) schedule(at time.Duration, rank uint64, fire func()) {
 	c := &n.clock
 	if n.closed {
@@ -78,10 +77,10 @@ func (n *Network) schedule(at time.Duration, rank uint64, fire func()) {
 	}
 }
 
-// soon is the earliest instant at which a consequence of the present one may
-// happen. It is never the same instant: under synctest, time moves only when
-// every goroutine sleeps, so by then all that happen at one instant are known
-// and their order no longer depends on the scheduler.
+// soon returns the earliest instant at which a consequence of the present one may happen. It is
+// never the same instant. Under synctest, time moves only when every goroutine sleeps. By then
+// everything that happens at one instant is known, and its order no longer depends on the
+// scheduler.
 func (n *Network) soon() time.Duration { return n.clock.now() + 1 }
 
 func (n *Network) setTimer() {

@@ -11,12 +11,12 @@ import (
 
 const allocates = "emu allocates: it is for tests, and each packet is an event"
 
-// everywhere sets all links.
+// everywhere applies settings to all links.
 func everywhere(s ...Setting) func(*Network) {
 	return func(n *Network) { n.Link(fabric.NodeAny, fabric.NodeAny).Set(s...) }
 }
 
-// again calls f now and then for as long as the network lives.
+// again calls f from time to time for as long as the network lives.
 func again(n *Network, rng *rand.Rand, most time.Duration, f func()) {
 	n.At(1+time.Duration(rng.Int64N(int64(most))), func() {
 		f()
@@ -26,7 +26,7 @@ func again(n *Network, rng *rand.Rand, most time.Duration, f func()) {
 
 const soundLinks = "NET-8 a sound network counts no errors"
 
-// TestConformance runs the suite without faults and with each class of them.
+// TestConformance runs the suite without faults and with each class of faults.
 func TestConformance(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -47,7 +47,7 @@ func TestConformance(t *testing.T) {
 			})
 		}, nil},
 		{"down and up", func(n *Network) {
-			// An outage lasts less than the retries, else RMA fails by definition.
+			// An outage is shorter than the retries; otherwise RMA fails, as it should.
 			everywhere(Latency(time.Microsecond), Retries(100, time.Microsecond))(n)
 			rng := rand.New(rand.NewPCG(1, 1))
 			again(n, rng, 200*time.Microsecond, func() {
@@ -73,7 +73,7 @@ func TestConformance(t *testing.T) {
 			switch c.name {
 			case "latency and jitter", "bandwidth", "bit errors", "stalls", "down and up", "slow receivers":
 				if testing.Short() {
-					t.Skip("make test-all has it; all but outages is a part of everything")
+					t.Skip("run by make test-all; the case everything covers all but outages")
 				}
 			}
 			var total LinkStats
@@ -101,8 +101,8 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// account checks that every packet and byte of a network was delivered, hit or
-// lost, and returns the sums.
+// account checks that every packet and byte of a network was delivered, hit or lost, and returns
+// the sums.
 func account(t *testing.T, n *Network) *LinkStats {
 	s := n.Link(fabric.NodeAny, fabric.NodeAny).Stats()
 	if s.Packets != s.Delivered+s.CRCErrors+s.Lost || s.Bytes != s.DeliveredBytes+s.CRCErrorBytes+s.LostBytes {

@@ -2,11 +2,10 @@ package emu
 
 import "slices"
 
-// credits are room that a sender may use: slots of a receiver's queue, or of
-// its own.
+// credits are room that a sender may use: slots of a receiver's queue, or of its own.
 type credits struct {
 	left int
-	full bool // somebody was refused, and there has been no more room since
+	full bool // a caller was refused, and there has been no more room since
 	tx   *transmitter
 }
 
@@ -23,7 +22,7 @@ func (c *credits) take(n int) bool {
 	return true
 }
 
-// give returns n credits and tells whoever was refused.
+// give returns n credits and raises the interrupt of a refused sender.
 func (c *credits) give(n int) {
 	c.left += n
 	if c.full {
@@ -33,13 +32,13 @@ func (c *credits) give(n int) {
 	}
 }
 
-// A transmitter is the transmit half of a port as its interrupt sees it.
+// A transmitter is the transmit half of a port, as its interrupt sees it.
 type transmitter struct {
 	irq   *interrupt
-	ready []*credits // refused once and worth trying again
+	ready []*credits // refused once and worth another try
 }
 
-// work reports, once for each time, that something is worth trying again.
+// work reports whether something is worth another try, once for each time.
 func (t *transmitter) work() bool {
 	some := len(t.ready) > 0
 	t.ready = t.ready[:0]

@@ -1,7 +1,6 @@
 package emu
 
-// fair is a queue of queues: items of one source leave in order, sources take
-// turns.
+// fair is a queue of queues: items of one source leave in order, and the sources take turns.
 type fair[K comparable, T any] struct {
 	queues map[K][]T
 	turns  []K // sources with items

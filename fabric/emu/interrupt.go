@@ -9,8 +9,8 @@ import (
 
 var _ fabric.Interrupt = (*interrupt)(nil)
 
-// An interrupt wakes by a channel, so that under synctest a sleeper counts as
-// durably blocked. A nil interrupt is one that nobody listens to.
+// An interrupt wakes through a channel, so synctest counts a sleeper as durably blocked. A nil
+// interrupt has no listener.
 type interrupt struct {
 	node    *node
 	sources []source
@@ -21,7 +21,7 @@ type interrupt struct {
 	signal  chan struct{} // one of the three became true
 }
 
-// A source is a half of a port.
+// A source is one half of a port.
 type source interface {
 	work() bool // is there something to do?
 }
@@ -91,7 +91,7 @@ func (i *interrupt) Wait(timeout time.Duration) bool {
 	}
 }
 
-// wake reports whether a Wait is over, and why.
+// wake reports whether a Wait is over, and whether it was woken.
 func (i *interrupt) wake(expired bool) (done, woken bool) {
 	i.node.net.mu.Lock()
 	defer i.node.net.mu.Unlock()

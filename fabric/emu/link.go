@@ -10,8 +10,8 @@ import (
 	"exnet/fabric"
 )
 
-// What things take on the wire, in bytes. A VELO message is its slot without
-// the unused end (VEL-1), an RMA packet has a header of 16 (RMA-3).
+// Sizes on the wire, in bytes. A VELO message is its slot without the unused end (VEL-1). An RMA
+// packet has a header of 16 bytes (RMA-3).
 const (
 	veloHeader    = fabric.VELOStatusLen
 	rmaHeader     = fabric.RMAPacketHeader
@@ -19,12 +19,12 @@ const (
 	rmaImmediate  = rmaHeader + 9 // 72 bits in the descriptor (RMA-4)
 	rmaAck        = rmaHeader     // the target's verdict
 	creditPacket  = 8             // a cell (NET-4)
-	groupsPacket  = rmaHeader     // the word of memberships
+	groupsPacket  = rmaHeader     // a change of memberships
 	nanoPerSecond = float64(time.Second)
 )
 
-// LinkStats count what one direction of a link did, each packet as often as it
-// was sent. Packets = Delivered + CRCErrors + Lost, and likewise for bytes.
+// LinkStats count what one direction of a link did. A packet counts each time that it is sent.
+// Packets = Delivered + CRCErrors + Lost, and likewise for bytes.
 type LinkStats struct {
 	Packets, Bytes            uint64 // put on the wire
 	Delivered, DeliveredBytes uint64
@@ -60,11 +60,11 @@ type link struct {
 	retries         int
 	retryWait       time.Duration
 	creditDelay     time.Duration
-	stalled         time.Duration // until then
+	stalled         time.Duration // until this time
 	down, dead      bool
 
 	queue     []*parcel
-	scheduled bool          // transmit is going to be called
+	scheduled bool          // transmit is scheduled
 	free      time.Duration // when the transmitter is free
 	arrived   time.Duration // when the last packet arrives: nothing overtakes it
 	tries     int           // failures in a row
@@ -80,18 +80,18 @@ func newLink(n *Network, from, to fabric.NodeID) *link {
 	}
 }
 
-// A parcel is what waits in a link: one packet, or the packets of an RMA
-// transfer, which leave one after the other.
+// A parcel waits in a link: one packet, or the packets of an RMA transfer, which leave one after
+// the other.
 type parcel struct {
 	what   string
-	size   int        // on the wire; of data: see bytes
+	size   int        // on the wire; with data, see bytes
 	data   *stream    // nil: one packet
-	op     *operation // RMA: may be given up, by op.fail; nil: never
-	arrive func()     // without data
-	lost   func()     // without op: the link died
+	op     *operation // RMA: the link may give it up, by op.fail; nil: never
+	arrive func()     // called on arrival, without data
+	lost   func()     // called if the link dies, without op
 }
 
-// bytes is the size of the next packet on the wire.
+// bytes returns the size of the next packet on the wire.
 func (p *parcel) bytes() int {
 	if p.data != nil {
 		return rmaHeader + p.data.next()
@@ -109,7 +109,7 @@ func (l *link) put(p *parcel) {
 	l.kick()
 }
 
-// kick makes sure that the queue is looked at.
+// kick makes sure that the queue will be looked at.
 func (l *link) kick() {
 	if !l.scheduled && len(l.queue) > 0 {
 		l.look(max(l.net.soon(), l.free, l.stalled))
@@ -121,7 +121,7 @@ func (l *link) look(at time.Duration) {
 	l.net.schedule(at, l.rank, l.transmit)
 }
 
-// transmit puts the next packet on the wire, for better or worse.
+// transmit puts the next packet on the wire, where it may fail.
 func (l *link) transmit() {
 	l.scheduled = false
 	for len(l.queue) > 0 && l.queue[0].op != nil && l.queue[0].op.done {
@@ -184,8 +184,8 @@ func (l *link) delivered(p *parcel, size int, off time.Duration) {
 	})
 }
 
-// failed: the packet will be sent again, unless it has been sent so often that
-// the RMA operations of the queue are given up.
+// failed handles a packet that did not get through. It will be sent again, unless it was sent so
+// often that the RMA operations in the queue are given up.
 func (l *link) failed(p *parcel, size int, off time.Duration, why string) {
 	l.trace(why, p, size)
 	l.free = off + l.retryWait
@@ -227,7 +227,7 @@ func (l *link) giveUp(p *parcel, f fabric.Fault) {
 	}
 }
 
-// duration is how long so many bytes occupy the transmitter.
+// duration returns how long so many bytes occupy the transmitter.
 func (l *link) duration(bytes int) time.Duration {
 	if l.bandwidth == 0 {
 		return 0
@@ -244,7 +244,7 @@ func (l *link) corrupts(bytes int) bool {
 	return l.rng.Float64() >= intact
 }
 
-// trace writes a line about a packet.
+// trace writes a trace line about a packet.
 func (l *link) trace(verb string, p *parcel, size int) {
 	if w := l.net.cfg.Trace; w != nil {
 		fmt.Fprintf(w, "%d %d->%d %s %s %d\n", l.net.clock.now(), l.from, l.to, verb, p.what, size)

@@ -16,7 +16,7 @@ type memory struct {
 	name    uint32
 	bytes   []byte
 	most    fabric.Rights
-	windows int // on it, also while they drain
+	windows int // registered on it, including those still in use after Deregister
 }
 
 func (m *node) Alloc(size int, most fabric.Rights) (fabric.Memory, error) {
@@ -35,7 +35,7 @@ func (m *node) Alloc(size int, most fabric.Rights) (fabric.Memory, error) {
 	return mem, nil
 }
 
-// Import implements fabric.Node: memory of one process needs no file.
+// Import implements fabric.Node. Memory of one process needs no file.
 func (m *node) Import(from fabric.Mapping, most fabric.Rights) (fabric.Memory, error) {
 	if size := len(from.Bytes); size < 1 || size > memoryMax || most > fabric.RemoteRead|fabric.RemoteWrite {
 		return nil, fmt.Errorf("emu: import %d bytes with rights %d: %w", size, most, fabric.ErrRange)
@@ -118,7 +118,7 @@ func (w *window) deregister() {
 	w.done()
 }
 
-// done ends one use of the window; the last of a leaving window releases it.
+// done ends one use of the window. The last use of a deregistered window releases it.
 func (w *window) done() {
 	if w.users--; w.users > 0 || !w.leaving {
 		return
@@ -131,8 +131,8 @@ func (w *window) done() {
 	close(w.released)
 }
 
-// A use is a translated range of a window that an operation works on, piece
-// by piece from its start. The window is not released before done.
+// A use is a translated range of a window that an operation works on, piece by piece from its
+// start. The window is not released before done.
 type use struct {
 	window *window
 	pieces [][]byte
@@ -163,7 +163,7 @@ func (u *use) done() {
 	}
 }
 
-// read copies the next bytes out, write copies them in.
+// read copies the next bytes out; write copies them in.
 func (u *use) read(b []byte)  { u.move(len(b), func(piece []byte) { b = b[copy(b, piece):] }) }
 func (u *use) write(b []byte) { u.move(len(b), func(piece []byte) { b = b[copy(piece, b):] }) }
 

@@ -12,18 +12,18 @@ import (
 	"exnet/fabric"
 )
 
-// Config is what a network is made with.
+// Config configures a network.
 type Config struct {
 	Seed  uint64    // of all random numbers
-	Trace io.Writer // gets a line per event on a link, and must not use the network; may be nil
+	Trace io.Writer // gets a line per event on a link; must not use the network; may be nil
 }
 
-// A Network is a fabric and its faults. Its methods may be called from
-// anywhere, also from functions given to At.
+// A Network is a fabric with its faults. Its methods may be called from anywhere, even from
+// functions given to At.
 type Network struct {
 	cfg Config
 
-	mu     sync.Mutex // guards all that follows, and everything in the package
+	mu     sync.Mutex // guards the fields below, and everything in the package
 	closed bool
 	clock  clock
 	nodes  map[fabric.NodeID]*node
@@ -31,7 +31,7 @@ type Network struct {
 	rules  []rule // settings for links to come
 }
 
-// A rule is a lasting setting for links that need not exist yet.
+// A rule is a lasting setting, also for links that do not exist yet.
 type rule struct {
 	from, to fabric.NodeID
 	setting  Setting
@@ -48,8 +48,8 @@ func New(cfg Config) *Network {
 	}
 }
 
-// Attach makes a node with a chosen ID, or with the lowest free one for
-// fabric.NodeAny. The error wraps fabric.ErrInUse or fabric.ErrClosed.
+// Attach makes a node with the given ID, or with the lowest free one for fabric.NodeAny. Its errors
+// wrap fabric.ErrInUse or fabric.ErrClosed.
 func (n *Network) Attach(id fabric.NodeID) (fabric.Node, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -66,7 +66,7 @@ func (n *Network) Attach(id fabric.NodeID) (fabric.Node, error) {
 	return n.newNode(id), nil
 }
 
-// others are the attached nodes besides one, in ID order.
+// others returns the attached nodes except one, in ID order.
 func (n *Network) others(id fabric.NodeID) []*node {
 	var ns []*node
 	for _, m := range n.nodes {
@@ -89,8 +89,8 @@ func (n *Network) At(d time.Duration, f func()) {
 	})
 }
 
-// Crash lets a node vanish: peers see that it left without saying so, and what
-// it had not put on the wire is lost. Nothing happens if there is no such node.
+// Crash makes a node vanish. Peers see that it left without saying so, and what it had not put on
+// the wire is lost. If there is no such node, nothing happens.
 func (n *Network) Crash(id fabric.NodeID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -133,8 +133,8 @@ func (n *Network) link(from, to fabric.NodeID) *link {
 	return l
 }
 
-// matches: NodeAny stands for every node, but a node's way to itself is a link
-// only to those who name it.
+// matches reports whether the rule applies to a link. NodeAny stands for every node. A node's link
+// to itself matches only a rule that names the node.
 func (r rule) matches(l *link) bool {
 	if r.from == fabric.NodeAny || r.to == fabric.NodeAny {
 		return l.from != l.to && (r.from == fabric.NodeAny || r.from == l.from) && (r.to == fabric.NodeAny || r.to == l.to)
@@ -142,7 +142,7 @@ func (r rule) matches(l *link) bool {
 	return r.from == l.from && r.to == l.to
 }
 
-// matching are the existing links of a pattern, in order.
+// matching returns the existing links that match a pattern, in order.
 func (n *Network) matching(from, to fabric.NodeID) []*link {
 	var ls []*link
 	for l := range maps.Values(n.links) {

@@ -18,11 +18,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const us = time.Microsecond
 
-// TestTimeOnALink: a message takes its serialisation and the latency, and one
-// behind it starts when it has left. Sending costs a nanosecond.
+// TestTimeOnALink: a message takes its serialisation time and the latency, and the next one starts
+// when it has left. Sending takes a nanosecond.
 func TestTimeOnALink(t *testing.T) {
 	inBubble(t, Config{}, func(p *pair) {
-		p.net.Link(1, 2).Set(Latency(2*us), Bandwidth(1e9)) // 1 ns a bit
+		p.net.Link(1, 2).Set(Latency(2*us), Bandwidth(1e9)) // 1 ns per bit
 		first := 1 + 8*(8+120)*time.Nanosecond + 2*us
 		second := first + 8*(8+1)
 		p.send(120)
@@ -42,7 +42,7 @@ func TestTimeOnALink(t *testing.T) {
 	})
 }
 
-// TestAccountingIsByteExact: what links count is what the formats say.
+// TestAccountingIsByteExact: links count exactly the sizes of the formats.
 func TestAccountingIsByteExact(t *testing.T) { // RMA-3, VEL-1, REG-2
 	inBubble(t, Config{}, func(p *pair) {
 		p.send(1)
@@ -58,13 +58,14 @@ func TestAccountingIsByteExact(t *testing.T) { // RMA-3, VEL-1, REG-2
 
 		there := uint64(8+1+8+120) + 65549 + 133*16 + 24 + 25
 		p.wants("there", p.net.Link(1, 2).Stats(), LinkStats{Packets: 2 + 133 + 1 + 1, Bytes: there, Delivered: 2 + 133 + 1 + 1, DeliveredBytes: there})
-		back := uint64(16+16) + 1000 + 3*16 + 8 + 3*8 // acks, response, credit for messages (polled at once) and notifications
+		// acks, response, and credit for messages (polled at once) and notifications
+		back := uint64(16+16) + 1000 + 3*16 + 8 + 3*8
 		p.wants("back", p.net.Link(2, 1).Stats(), LinkStats{Packets: 2 + 3 + 1 + 3, Bytes: back, Delivered: 2 + 3 + 1 + 3, DeliveredBytes: back})
 	})
 }
 
-// TestBitErrorsAreRepaired: many packets are hit, all are counted, everything
-// arrives in order and once.
+// TestBitErrorsAreRepaired: many packets are hit, all are counted, and everything arrives once and
+// in order.
 func TestBitErrorsAreRepaired(t *testing.T) { // NET-8, VEL-4
 	inBubble(t, Config{Seed: 3}, func(p *pair) {
 		p.both(Latency(us), BitErrors(3e-4))
@@ -86,14 +87,14 @@ func TestBitErrorsAreRepaired(t *testing.T) { // NET-8, VEL-4
 	})
 }
 
-// TestExhaustedRetries: on a link that gets nothing through, RMA fails and is
-// counted, in each direction; VELO waits and arrives once it is better.
+// TestExhaustedRetries: on a link that passes nothing, RMA fails and is counted, in each direction.
+// VELO waits and arrives once the link works.
 func TestExhaustedRetries(t *testing.T) { // NET-8, VEL-4
 	for _, c := range []struct {
 		name     string
 		from, to fabric.NodeID
 		command  fabric.Command
-		there    string // what the target was told
+		there    string // what the target was notified of
 		failures [2]uint64
 	}{
 		{"put", 1, 2, fabric.Put, "", [2]uint64{1, 0}},
@@ -157,8 +158,7 @@ func TestDownAndUp(t *testing.T) { // NET-8, VEL-4
 	})
 }
 
-// TestDownLinkSleeps: without RMA there is nothing to give up, and a link that
-// is down costs no events.
+// TestDownLinkSleeps: without RMA there is nothing to give up, and a down link costs no events.
 func TestDownLinkSleeps(t *testing.T) {
 	inBubble(t, Config{}, func(p *pair) {
 		p.net.Link(1, 2).Set(Down)
@@ -171,7 +171,7 @@ func TestDownLinkSleeps(t *testing.T) {
 	})
 }
 
-// TestDeadLink: what waits is lost and counted, and its room comes back.
+// TestDeadLink: waiting messages are lost and counted, and their room comes back.
 func TestDeadLink(t *testing.T) { // VEL-4, NET-8
 	inBubble(t, Config{}, func(p *pair) {
 		p.both(Latency(us))
@@ -219,7 +219,7 @@ func TestStall(t *testing.T) {
 	})
 }
 
-// TestStallInTheMiddle: a stall also holds what is already queued.
+// TestStallInTheMiddle: a stall also delays what is queued already.
 func TestStallInTheMiddle(t *testing.T) {
 	inBubble(t, Config{}, func(p *pair) {
 		p.net.Link(1, 2).Set(Bandwidth(8e9))
@@ -235,8 +235,7 @@ func TestStallInTheMiddle(t *testing.T) {
 	})
 }
 
-// TestCreditIsConserved: room comes back exactly as it was, whatever becomes
-// of the operations that took it.
+// TestCreditIsConserved: all room comes back, whatever becomes of the operations that took it.
 func TestCreditIsConserved(t *testing.T) { // VEL-4, RMA-6
 	inBubble(t, Config{}, func(p *pair) {
 		p.both(Latency(us))
@@ -272,8 +271,8 @@ func TestCreditIsConserved(t *testing.T) { // VEL-4, RMA-6
 	})
 }
 
-// TestOrderOfAnInstant: what happens at the same time happens in the order of
-// the links, whoever asked first.
+// TestOrderOfAnInstant: what happens at the same time happens in the order of the links, whichever
+// asked first.
 func TestOrderOfAnInstant(t *testing.T) {
 	run := func(first, second int) string {
 		var trace bytes.Buffer
@@ -290,8 +289,8 @@ func TestOrderOfAnInstant(t *testing.T) {
 	}
 }
 
-// TestSlowReceiver: the sender gets a ring of messages through per delay,
-// however fast the receiver polls.
+// TestSlowReceiver: the sender gets one ring of messages through per delay, however fast the
+// receiver polls.
 func TestSlowReceiver(t *testing.T) { // VEL-4
 	inBubble(t, Config{}, func(p *pair) {
 		p.net.Link(1, 2).Set(CreditDelay(100 * us))
@@ -309,13 +308,13 @@ func TestSlowReceiver(t *testing.T) { // VEL-4
 	})
 }
 
-// TestOperationsAreAsynchronous: nothing of a PUT or GET is there when Post
-// returns, half of it is half way through, and a window is in use that long.
+// TestOperationsAreAsynchronous: when Post returns, nothing of a PUT or GET has arrived; half way
+// through, half of it has. Its windows are in use that long.
 func TestOperationsAreAsynchronous(t *testing.T) { // ATU-4, RMA-1
 	for _, command := range []fabric.Command{fabric.Put, fabric.Get} {
 		for leaving := range 2 {
 			inBubble(t, Config{}, func(p *pair) {
-				p.both(Bandwidth(8e9)) // 1 ns a byte
+				p.both(Bandwidth(8e9)) // 1 ns per byte
 				src, dst := p.bytes[0], p.bytes[1]
 				if command == fabric.Get {
 					src, dst = dst, src
@@ -354,14 +353,14 @@ func TestOperationsAreAsynchronous(t *testing.T) { // ATU-4, RMA-1
 	}
 }
 
-// TestSourceIsReadWhenItLeaves: whoever changes a source before the requester
-// notification sends a mixture, as on a real network.
+// TestSourceIsReadWhenItLeaves: a program that changes a source before the requester notification
+// sends a mixture, as on a real network.
 func TestSourceIsReadWhenItLeaves(t *testing.T) { // RMA-5
 	inBubble(t, Config{}, func(p *pair) {
 		p.both(Bandwidth(8e9))
 		p.post(fabric.Put, windowSize)
 		time.Sleep(windowSize / 2)
-		p.net.mu.Lock() // the mixture is meant; without the lock it is a race as well
+		p.net.mu.Lock() // the mixture is intended; without the lock it would also be a data race
 		for i := range p.bytes[0] {
 			p.bytes[0][i] = 1
 		}
@@ -373,8 +372,8 @@ func TestSourceIsReadWhenItLeaves(t *testing.T) { // RMA-5
 	})
 }
 
-// TestReopenedPortDuringPut: the completer notification of an operation that
-// the predecessor's window took is not for the successor.
+// TestReopenedPortDuringPut: the completer notification of a PUT into the old port's window does
+// not reach the reopened port.
 func TestReopenedPortDuringPut(t *testing.T) { // VPD-1, ATU-4
 	inBubble(t, Config{}, func(p *pair) {
 		p.both(Bandwidth(8e9))
@@ -391,8 +390,8 @@ func TestReopenedPortDuringPut(t *testing.T) { // VPD-1, ATU-4
 	})
 }
 
-// TestCrash: peers see it, operations under way fail, messages are lost and
-// counted, and the next life under the same ID is another one.
+// TestCrash: peers see the crash, operations under way fail, messages are lost and counted, and a
+// node that takes the same ID later is a different one.
 func TestCrash(t *testing.T) { // NET-7
 	for _, command := range []fabric.Command{fabric.Put, fabric.Get} {
 		inBubble(t, Config{}, func(p *pair) {
@@ -403,7 +402,7 @@ func TestCrash(t *testing.T) { // NET-7
 			p.send(1)
 			time.Sleep(windowSize / 2)
 			p.net.Crash(2)
-			p.net.Crash(77) // nobody
+			p.net.Crash(77) // no such node
 			time.Sleep(time.Second)
 			p.wants("here", p.notified(0), "no such node")
 			p.wants("events", fmt.Sprint(events), fmt.Sprint([]fabric.Event{{Node: 2, Crashed: true}}))
@@ -411,7 +410,7 @@ func TestCrash(t *testing.T) { // NET-7
 			if s := p.net.Link(1, 2).Stats(); s.Packets > windowSize/496*6/10 {
 				p.Errorf("%v: %d packets were sent, as if the target were alive", command, s.Packets)
 			}
-			if command == fabric.Put { // the message was behind the data; else it had arrived
+			if command == fabric.Put { // the message was behind the data; otherwise it had arrived
 				p.wants("messages discarded", p.register(0, fabric.RegVELODiscarded), uint64(1))
 			}
 			p.attach(1)
@@ -425,8 +424,8 @@ func TestCrash(t *testing.T) { // NET-7
 	}
 }
 
-// TestBlockedByADyingNode: room that is under way when the receiver leaves
-// comes back, so that a blocked sender wakes and learns.
+// TestBlockedByADyingNode: credit under way when the receiver leaves comes back, so a blocked
+// sender wakes and notices.
 func TestBlockedByADyingNode(t *testing.T) { // VEL-4
 	inBubble(t, Config{}, func(p *pair) {
 		irq, err := p.node[0].NewInterrupt()
@@ -471,7 +470,7 @@ func TestWildcards(t *testing.T) {
 	inBubble(t, Config{}, func(p *pair) {
 		p.net.Link(fabric.NodeAny, 2).Set(Latency(time.Second))
 		p.net.Link(1, fabric.NodeAny).Set(Down)
-		p.net.Link(3, 1).Set(Latency(time.Minute)) // of a node to come
+		p.net.Link(3, 1).Set(Latency(time.Minute)) // of a node that attaches later
 		p.net.mu.Lock()
 		defer p.net.mu.Unlock()
 		for _, c := range []struct {
@@ -486,7 +485,7 @@ func TestWildcards(t *testing.T) {
 	})
 }
 
-// TestSettingsAreBounded: nonsense does not hang, panic or travel in time.
+// TestSettingsAreBounded: impossible values do not hang, panic or make time go back.
 func TestSettingsAreBounded(t *testing.T) {
 	inBubble(t, Config{}, func(p *pair) {
 		const huge = 1<<63 - 1

@@ -11,10 +11,10 @@ import (
 var _ fabric.Node = (*node)(nil)
 
 const (
-	// groupAll is the membership that nobody can give up.
+	// groupAll is the group that no node can leave.
 	groupAll uint64 = 1 << fabric.GroupAll
 
-	// memoryMax bounds one allocation: what an int and a test machine stand.
+	// memoryMax bounds one allocation to what an int and a test machine can hold.
 	memoryMax = 4 << 30
 )
 
@@ -34,7 +34,7 @@ type node struct {
 
 	registers [fabric.RegisterCount]uint64
 	groups    uint64                   // membership
-	known     map[fabric.NodeID]uint64 // that of the peers, as far as word has come
+	known     map[fabric.NodeID]uint64 // groups of the peers, as far as known
 }
 
 func (n *Network) newNode(id fabric.NodeID) *node {
@@ -54,7 +54,7 @@ func (n *Network) newNode(id fabric.NodeID) *node {
 	return m
 }
 
-// count adds to a counter of a node, if it is there to count.
+// count adds to a counter of a node, if the node exists.
 func (n *Network) count(id fabric.NodeID, r fabric.Register) {
 	if m := n.nodes[id]; m != nil {
 		m.registers[r]++
@@ -66,7 +66,7 @@ func (m *node) lock() func() {
 	return m.net.mu.Unlock
 }
 
-// closed is the error of operations on a closed node.
+// closed returns the error of operations on a closed node.
 func (m *node) closed(what string) error {
 	return fmt.Errorf("emu: %s: node %d is closed: %w", what, m.id, fabric.ErrClosed)
 }
@@ -95,7 +95,7 @@ func (m *node) NewInterrupt() (fabric.Interrupt, error) {
 	return i, nil
 }
 
-// own checks that an interrupt is this node's, or nil.
+// own checks that an interrupt is nil or belongs to this node.
 func (m *node) own(i fabric.Interrupt) (*interrupt, error) {
 	if i == nil {
 		return nil, nil
@@ -142,7 +142,7 @@ func (m *node) OpenRMA(v fabric.VPID, irq fabric.PortInterrupts) (fabric.RMA, er
 	return m.rma[v], nil
 }
 
-// vpid resolves and checks the VPID of a port to be opened.
+// vpid chooses or checks the VPID of a port to be opened.
 func vpid(m *node, u fabric.Unit, v fabric.VPID, taken func(fabric.VPID) bool) (fabric.VPID, error) {
 	if !m.open {
 		return 0, m.closed("open port")
@@ -179,7 +179,7 @@ func (m *node) Leave(g fabric.Group) error {
 	return m.setGroups("leave", m.groups&^(1<<g))
 }
 
-// setGroups sends word of the new membership to every peer.
+// setGroups sends the new membership to every peer.
 func (m *node) setGroups(what string, groups uint64) error {
 	if !m.open {
 		return m.closed(what)
@@ -209,7 +209,7 @@ func (m *node) Members(g fabric.Group) []fabric.NodeID {
 	return ids
 }
 
-// members are the peers in a group, as far as known here, in ID order.
+// members returns the peers in a group, as far as known here, in ID order.
 func (m *node) members(g fabric.Group) []fabric.NodeID {
 	var ids []fabric.NodeID
 	for id, groups := range m.known {
@@ -275,8 +275,7 @@ func (m *node) Close() error {
 	return nil
 }
 
-// leave ends the node. What it had sent is on its way and arrives; what is
-// sent to it does not.
+// leave ends the node. What it sent is on its way and arrives; what is sent to it does not.
 func (m *node) leave(crashed bool) {
 	if !m.open {
 		return

@@ -7,7 +7,7 @@ import (
 	"exnet/fabric"
 )
 
-// An operation is a PUT, GET or immediate PUT on its way.
+// An operation is a PUT, GET or immediate PUT under way.
 //
 //	PUT            start ─put packets─► receive … ─ack─► verdict
 //	GET            start ─get─► serve ─response packets─► sink … verdict
@@ -15,14 +15,14 @@ import (
 type operation struct {
 	fabric.RMADescriptor
 	from   *rmaPort
-	to     *node    // nil: not attached when it was posted
-	debt   *credits // room for the target's notification; nil: it gives none
+	to     *node    // nil: not attached at the time of the post
+	debt   *credits // room for the target's notification; nil: it gets none
 	told   bool     // the target was notified
 	local  use
 	remote use
-	port   *rmaPort     // the target's, when the operation got there
+	port   *rmaPort     // the target's port, when the operation arrived
 	fault  fabric.Fault // what the target found
-	done   bool         // there is a verdict, nothing moves any more
+	done   bool         // there is a verdict; nothing moves any more
 }
 
 func newOperation(p *rmaPort, d *fabric.RMADescriptor) *operation {
@@ -59,11 +59,11 @@ func (op *operation) count() {
 
 func (op *operation) net() *Network { return op.from.node.net }
 
-// there and back are the links to the target and from it.
+// there and back return the links to the target and from it.
 func (op *operation) there() *link { return op.net().link(op.from.node.id, op.to.id) }
 func (op *operation) back() *link  { return op.net().link(op.to.id, op.from.node.id) }
 
-// start translates the local address and sends the operation off.
+// start translates the local address and sends the operation.
 func (op *operation) start() {
 	if op.Command != fabric.ImmediatePut {
 		var fault fabric.Fault
@@ -95,12 +95,12 @@ type stream struct {
 	left    int
 	started bool
 	arrive  func(data []byte, first, last bool)
-	sent    func() // nil, or called when the last packet has left
+	sent    func() // called when the last packet has left; may be nil
 }
 
 func (s *stream) next() int { return min(s.left, fabric.RMAMTU) }
 
-// leave takes the next packet off.
+// leave takes the next packet.
 func (s *stream) leave() (arrive func(), last bool) {
 	data := make([]byte, s.next())
 	s.source.read(data)
@@ -113,7 +113,7 @@ func (s *stream) leave() (arrive func(), last bool) {
 	return func() { s.arrive(data, first, last) }, last
 }
 
-// receive is the target's completer taking a packet of a PUT.
+// receive takes a packet of a PUT, as the target's completer.
 func (op *operation) receive(data []byte, first, last bool) {
 	if op.gone() {
 		return
@@ -133,8 +133,7 @@ func (op *operation) receive(data []byte, first, last bool) {
 	}
 }
 
-// gone reports whether the operation has failed already, or does now because
-// its target has left.
+// gone reports whether the operation has failed. It fails now if its target has left.
 func (op *operation) gone() bool {
 	if !op.done && !op.to.open {
 		op.fail(fabric.FaultNode)
@@ -142,8 +141,8 @@ func (op *operation) gone() bool {
 	return op.done
 }
 
-// arrive is the beginning of the target's part. Should the port be closed and
-// opened again meanwhile, the new one hears nothing of it.
+// arrive begins the target's part. If the port is closed and reopened meanwhile, the new one gets
+// no notification.
 func (op *operation) arrive() { op.port = op.to.rma[op.To.VPID] }
 
 // target translates the remote address.
@@ -154,7 +153,7 @@ func (op *operation) target(n int, need fabric.Rights) (use, fabric.Fault) {
 	return op.to.use(op.Remote, n, op.To.VPID, need)
 }
 
-// serve is the target's responder taking a GET.
+// serve takes a GET, as the target's responder.
 func (op *operation) serve() {
 	if op.gone() {
 		return
@@ -186,7 +185,7 @@ func (op *operation) readRegister() (use, fabric.Fault) {
 	return use{pieces: [][]byte{binary.LittleEndian.AppendUint64(nil, op.to.register(r))}}, fabric.FaultNone
 }
 
-// sink is our own completer taking a packet of a response.
+// sink takes a packet of a response, as our own completer.
 func (op *operation) sink(data []byte, _, last bool) {
 	if op.done {
 		return
@@ -197,7 +196,7 @@ func (op *operation) sink(data []byte, _, last bool) {
 	}
 }
 
-// write is the target's completer taking an immediate PUT.
+// write takes an immediate PUT, as the target's completer.
 func (op *operation) write() {
 	if op.gone() {
 		return
@@ -209,7 +208,7 @@ func (op *operation) write() {
 			op.to.setRegister(r, fabric.MergeImmediate(op.to.register(r), op.Data, op.Enable))
 		}
 	} else {
-		n := bits.Len8(op.Enable) // to the last byte that is written
+		n := bits.Len8(op.Enable) // up to the last byte that is written
 		if op.remote, op.fault = op.target(n, fabric.RemoteWrite); op.fault == fabric.FaultNone {
 			for i := range n {
 				op.remote.move(1, func(b []byte) {
@@ -236,8 +235,7 @@ func (op *operation) ack() {
 	}})
 }
 
-// tell notifies the target, if the mask says so. RMA-7: the address is that of
-// the last packet.
+// tell notifies the target if the mask says so. The address is that of the last packet (RMA-7).
 func (op *operation) tell(k fabric.Kind) {
 	if op.debt == nil {
 		return
@@ -247,8 +245,7 @@ func (op *operation) tell(k fabric.Kind) {
 	op.port.notify(note{n, op})
 }
 
-// fail ends the operation for a reason that the requester finds out by itself,
-// a moment later.
+// fail ends the operation for a reason that the requester finds by itself, a moment later.
 func (op *operation) fail(f fabric.Fault) {
 	if op.done {
 		return

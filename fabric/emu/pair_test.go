@@ -8,8 +8,8 @@ import (
 	"exnet/fabric"
 )
 
-// A pair is two nodes, 1 and 2, with a VELO and an RMA port each and a window
-// of 1 MiB, in a bubble.
+// A pair is two nodes, 1 and 2, in a bubble, each with a VELO port, an RMA port and a window of 1
+// MiB.
 type pair struct {
 	*testing.T
 	net    *Network
@@ -56,7 +56,7 @@ func (p *pair) check(err error) {
 	}
 }
 
-// both links between the nodes.
+// both applies settings to the two links between the nodes.
 func (p *pair) both(s ...Setting) {
 	p.net.Link(1, 2).Set(s...)
 	p.net.Link(2, 1).Set(s...)
@@ -67,7 +67,7 @@ func (p *pair) send(n int) {
 	p.check(p.velo[0].Send(fabric.VELODescriptor{To: p.velo[1].Address()}, make([]byte, n)))
 }
 
-// post posts at node 1 with all notifications.
+// post posts an operation at node 1 with all notifications.
 func (p *pair) post(c fabric.Command, n int) {
 	p.Helper()
 	p.check(p.rma[0].Post(&fabric.RMADescriptor{Command: c, Mask: 7, To: p.rma[1].Address(), Length: n, Local: p.window[0].NLA(), Remote: p.window[1].NLA(), Enable: 1}))
@@ -79,7 +79,7 @@ func (p *pair) polled(i int) []fabric.Message {
 	return msgs[:p.velo[i].Poll(msgs)]
 }
 
-// notified takes all notifications at node i+1 and says what they are.
+// notified takes all notifications at node i+1 and describes them.
 func (p *pair) notified(i int) string {
 	notes := make([]fabric.Notification, 1000)
 	var s []string

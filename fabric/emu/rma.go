@@ -9,11 +9,10 @@ import (
 var _ fabric.RMA = (*rmaPort)(nil)
 
 const (
-	// rmaQueue is the room that a port has for notifications of its own
-	// operations. Each reserves two, a requester and a completer.
+	// rmaQueue is how many notifications of its own operations a port has room for. Each
+	// operation reserves two, for a requester and a completer notification.
 	rmaQueue = 256
-	// rmaDebts is the room that a port has for notifications of operations of
-	// each other port.
+	// rmaDebts is how many notifications of each other port's operations a port has room for.
 	rmaDebts = 64
 )
 
@@ -35,11 +34,10 @@ type rmaTarget struct {
 	vpid fabric.VPID
 }
 
-// A note is a notification in the queue, and the room to give back when it has
-// been polled.
+// A note is a notification in the queue, with the room to return when it is polled.
 type note struct {
 	fabric.Notification
-	op *operation // of another port; nil: our own
+	op *operation // operation of another port; nil: our own
 }
 
 func newRMAPort(m *node, v fabric.VPID, rx, tx *interrupt) *rmaPort {
@@ -83,7 +81,7 @@ func (p *rmaPort) Post(d *fabric.RMADescriptor) error {
 	return nil
 }
 
-// debt is the room for notifications at a target.
+// debt returns the room for notifications at a target.
 func (p *rmaPort) debt(m *node, v fabric.VPID) *credits {
 	to := rmaTarget{m, v}
 	if p.debts[to] == nil {
@@ -92,8 +90,7 @@ func (p *rmaPort) debt(m *node, v fabric.VPID) *credits {
 	return p.debts[to]
 }
 
-// notify queues a notification. Its room was reserved when the operation was
-// posted.
+// notify queues a notification. Its room was reserved when the operation was posted.
 func (p *rmaPort) notify(n note) {
 	if p == nil || !p.open {
 		if p != nil {
@@ -127,7 +124,7 @@ func (p *rmaPort) Poll(into []fabric.Notification) int {
 	return len(into)
 }
 
-// giveBack returns the room of a notification of another port to it.
+// giveBack returns the room of a notification to the port whose operation it is of.
 func (n note) giveBack() {
 	if n.op != nil {
 		from, to := n.op.from.node, n.op.to

@@ -13,7 +13,7 @@ import (
 	"exnet/fabric"
 )
 
-// A Scenario is what happens to a network, and when.
+// A Scenario says what happens to a network, and when.
 type Scenario struct {
 	steps []step
 }
@@ -23,8 +23,8 @@ type step struct {
 	do func(*Network)
 }
 
-// Play lets a scenario happen, counted from now. Lines without a time take
-// effect before Play returns.
+// Play makes a scenario happen, counted from now. Lines without a time take effect before Play
+// returns.
 func (n *Network) Play(s Scenario) {
 	for _, s := range s.steps {
 		if s.at == 0 {
@@ -35,9 +35,9 @@ func (n *Network) Play(s Scenario) {
 	}
 }
 
-// ParseScenario reads a scenario, one statement per line:
+// ParseScenario parses a scenario, one statement per line:
 //
-//	# every link, but not a node's way to itself
+//	# every link, except a node's link to itself
 //	link * -> *    latency 2us jitter 500ns bandwidth 100G
 //	link 1 -> 2    errors 1e-7 retries 16 1us credit-delay 10us
 //	at 10ms        link 1 <-> 2 down
@@ -45,10 +45,9 @@ func (n *Network) Play(s Scenario) {
 //	at 15ms        link * -> 3 stall 5ms
 //	at 20ms        crash 3
 //
-// Settings are those of the Go API: latency, jitter, bandwidth (bits per
-// second, with k, M, G or T), errors (of bits, from 0 to 1), retries (number
-// and wait), credit-delay, stall, down, up, dead. -> is one direction, <->
-// both, * every node. Errors name the line.
+// Settings are those of the Go API: latency, jitter, bandwidth (bits per second, with k, M, G or
+// T), errors (probability per bit, from 0 to 1), retries (number and wait), credit-delay, stall,
+// down, up, dead. -> means one direction, <-> both, and * every node. Errors name the line.
 func ParseScenario(r io.Reader) (Scenario, error) {
 	var s Scenario
 	lines := bufio.NewScanner(r)
@@ -73,10 +72,10 @@ func ParseScenario(r io.Reader) (Scenario, error) {
 	return s, nil
 }
 
-// words are what is left of a line.
+// words are the remaining words of a line.
 type words []string
 
-// next takes a word off; what says what it should be.
+// next takes the next word. what names the expected word, for the error.
 func (w *words) next(what string) (string, error) {
 	if len(*w) == 0 {
 		return "", fmt.Errorf("the line ends where %s should be", what)
@@ -112,7 +111,7 @@ func (w *words) statement() (step, error) {
 		s.do, err = w.link()
 		return s, err
 	}
-	return s, fmt.Errorf("%q is no statement, want at, link or crash", word)
+	return s, fmt.Errorf("%q is not a statement, want at, link or crash", word)
 }
 
 func (w *words) link() (func(*Network), error) {
@@ -125,7 +124,7 @@ func (w *words) link() (func(*Network), error) {
 		return nil, err
 	}
 	if arrow != "->" && arrow != "<->" {
-		return nil, fmt.Errorf("%q is no direction, want -> or <->", arrow)
+		return nil, fmt.Errorf("%q is not a direction, want -> or <->", arrow)
 	}
 	to, err := w.node()
 	if err != nil {
@@ -187,7 +186,7 @@ func (w *words) setting() (Setting, error) {
 	case "dead":
 		return Dead, nil
 	}
-	return Setting{}, fmt.Errorf("%q is no setting", name)
+	return Setting{}, fmt.Errorf("%q is not a setting", name)
 }
 
 func (w *words) node() (fabric.NodeID, error) {
@@ -197,7 +196,7 @@ func (w *words) node() (fabric.NodeID, error) {
 	}
 	id, err := strconv.ParseUint(word, 10, 16)
 	if err != nil || fabric.NodeID(id) > fabric.MaxNodeID {
-		return 0, fmt.Errorf("%q is no node, want 0 to %d or *", word, fabric.MaxNodeID)
+		return 0, fmt.Errorf("%q is not a node, want 0 to %d or *", word, fabric.MaxNodeID)
 	}
 	return fabric.NodeID(id), nil
 }
@@ -209,7 +208,7 @@ func (w *words) duration() (time.Duration, error) {
 	}
 	d, err := time.ParseDuration(word)
 	if err != nil || d < 0 {
-		return 0, fmt.Errorf("%q is no duration, want one such as 10us", word)
+		return 0, fmt.Errorf("%q is not a duration, want one such as 10us", word)
 	}
 	return d, nil
 }

@@ -19,7 +19,8 @@ func TestScenarioIsTheGoAPI(t *testing.T) {
 		inBubble(t, Config{Seed: 5, Trace: &trace}, func(p *pair) {
 			play(p.net)
 			for range 20 {
-				p.velo[0].Send(fabric.VELODescriptor{To: p.velo[1].Address()}, make([]byte, 100)) // until the crash
+				// until the crash
+				p.velo[0].Send(fabric.VELODescriptor{To: p.velo[1].Address()}, make([]byte, 100))
 				p.post(fabric.Put, 3000)
 				time.Sleep(10 * us)
 				p.polled(1)
@@ -73,20 +74,20 @@ at 150us	crash 2`))
 
 func TestScenarioErrorsNameTheLine(t *testing.T) {
 	for text, want := range map[string]string{
-		"\n\nlink 1 -> 2 down now":    `line 3: "now" is no setting`,
-		"hello":                       `line 1: "hello" is no statement`,
+		"\n\nlink 1 -> 2 down now":    `line 3: "now" is not a setting`,
+		"hello":                       `line 1: "hello" is not a statement`,
 		"at":                          "line 1: the line ends where a duration should be",
-		"at 5":                        `line 1: "5" is no duration`,
-		"at -5s link 1 -> 2 up":       `line 1: "-5s" is no duration`,
+		"at 5":                        `line 1: "5" is not a duration`,
+		"at -5s link 1 -> 2 up":       `line 1: "-5s" is not a duration`,
 		"at 5s":                       "line 1: the line ends where a statement should be",
-		"at 5s at 6s crash 1":         `line 1: "at" is no statement`,
+		"at 5s at 6s crash 1":         `line 1: "at" is not a statement`,
 		"# fine\nlink":                "line 2: the line ends where a node should be",
-		"link one -> 2 up":            `line 1: "one" is no node`,
-		"link 65535 -> 2 up":          `line 1: "65535" is no node`,
-		"link 1 => 2 up":              `line 1: "=>" is no direction`,
+		"link one -> 2 up":            `line 1: "one" is not a node`,
+		"link 65535 -> 2 up":          `line 1: "65535" is not a node`,
+		"link 1 => 2 up":              `line 1: "=>" is not a direction`,
 		"link 1 -> 2":                 "line 1: the line ends where a setting should be",
 		"link 1 -> 2 latency":         "line 1: the line ends where a duration should be",
-		"link 1 -> 2 latency fast":    `line 1: "fast" is no duration`,
+		"link 1 -> 2 latency fast":    `line 1: "fast" is not a duration`,
 		"link 1 -> 2 errors 1.5":      `line 1: "1.5" is not an error rate`,
 		"link 1 -> 2 errors NaN":      `line 1: "NaN" is not an error rate`,
 		"link 1 -> 2 bandwidth 10X":   `line 1: "10X" is not a bandwidth`,

@@ -6,19 +6,18 @@ import (
 	"exnet/fabric"
 )
 
-// Links are the links from one node to another, of which there need be none
-// yet. fabric.NodeAny stands for every node; a node's way to itself is meant
-// only where it is named.
+// Links selects the links from one node to another. They need not exist yet. fabric.NodeAny stands
+// for every node; a node's link to itself is selected only by name.
 type Links struct {
 	net      *Network
 	from, to fabric.NodeID
 }
 
-// Link selects the link from one node to another: one direction.
+// Link selects the link from one node to another, in one direction.
 func (n *Network) Link(from, to fabric.NodeID) Links { return Links{n, from, to} }
 
-// Set changes the links from now on, including those of nodes that attach
-// later. Packets in the air are not affected.
+// Set changes the links from now on, including links of nodes that attach later. It does not affect
+// packets in the air.
 func (l Links) Set(settings ...Setting) {
 	n := l.net
 	n.mu.Lock()
@@ -48,22 +47,22 @@ func (l Links) Stats() LinkStats {
 	return sum
 }
 
-// A Setting is a property of a link or something that happens to it. Values
-// out of range mean the nearest in range.
+// A Setting is a property of a link, or something that happens to it. A value out of range means
+// the nearest one in range.
 type Setting struct {
-	lasts bool // also for links to come
+	lasts bool // also applies to later links
 	apply func(*link)
 }
 
-// longest bounds durations, so that no sum of some overflows: 104 days.
+// longest bounds durations to 104 days, so that no sum of them overflows.
 const longest time.Duration = 1 << 53
 
-// span is a duration that makes sense.
+// span limits a duration to the possible range.
 func span(d time.Duration) time.Duration { return min(max(d, 0), longest) }
 
 func lasting(apply func(*link)) Setting { return Setting{true, apply} }
 
-// Latency is the time a packet is in the air.
+// Latency is the time that a packet is in the air.
 func Latency(d time.Duration) Setting { return lasting(func(l *link) { l.latency = span(d) }) }
 
 // Jitter adds a random time from 0 to d to the latency of each packet. It
@@ -78,21 +77,20 @@ func Bandwidth(bits float64) Setting {
 	return lasting(func(l *link) { l.bandwidth = bits })
 }
 
-// BitErrors is the probability, from 0 to 1, that a bit is received wrongly.
-// It hits packets, which are sent again (NET-8).
+// BitErrors is the probability, from 0 to 1, that a bit is received wrongly. A packet with a wrong
+// bit is sent again (NET-8).
 func BitErrors(p float64) Setting {
 	return lasting(func(l *link) { l.bitErrors = min(max(p, 0), 1) })
 }
 
-// Retries says how often a packet is sent again before RMA operations are
-// given up (default 16), and how long the link waits before (default 1 µs,
-// and never less than a nanosecond).
+// Retries sets how often a packet is sent again before RMA operations are given up (default 16),
+// and how long the link waits before each retry (default 1 µs, at least a nanosecond).
 func Retries(n int, wait time.Duration) Setting {
 	return lasting(func(l *link) { l.retries, l.retryWait = max(n, 0), max(span(wait), 1) })
 }
 
-// CreditDelay makes the receiver slow: credit for messages and notifications
-// that came over this link is returned that much later.
+// CreditDelay makes the receiver slow: credit for messages and notifications that came over this
+// link returns that much later.
 func CreditDelay(d time.Duration) Setting {
 	return lasting(func(l *link) { l.creditDelay = span(d) })
 }
@@ -103,11 +101,11 @@ func Stall(d time.Duration) Setting {
 }
 
 var (
-	// Down cuts the link: nothing gets through, retries fail, until Up.
+	// Down cuts the link: nothing gets through and retries fail, until Up.
 	Down = lasting(func(l *link) { l.down = true })
 
-	// Dead declares the link dead: what waits in it is lost and counted, VELO
-	// included; Send reports ErrNoNode and RMA fails with FaultLink until Up.
+	// Dead declares the link dead. What waits in it is lost and counted, even VELO messages.
+	// Send returns ErrNoNode, and RMA fails with FaultLink, until Up.
 	Dead = lasting(func(l *link) {
 		l.dead = true
 		l.abandon(fabric.FaultLink)

@@ -8,7 +8,7 @@ import (
 
 var _ fabric.VELO = (*veloPort)(nil)
 
-// veloSlots is the room that a port has for each port that sends to it.
+// veloSlots is how many messages of each sending port a port has room for.
 const veloSlots = 64
 
 type veloPort struct {
@@ -21,14 +21,14 @@ type veloPort struct {
 	in      fair[*veloFlow, fabric.Message]
 }
 
-// A veloTarget is where messages go: an opening of a port of a life of a node.
+// A veloTarget is where messages go: a node, a VPID, and the opening of that port.
 type veloTarget struct {
 	node *node
 	vpid fabric.VPID
-	port *veloPort // nil: not open when the first of them was sent
+	port *veloPort // nil: not open when the first message was sent
 }
 
-// A veloFlow is what one port sends to another.
+// A veloFlow is the traffic from one port to another.
 type veloFlow struct {
 	from *veloPort
 	to   veloTarget
@@ -65,7 +65,7 @@ func (p *veloPort) Send(d fabric.VELODescriptor, payload []byte) error {
 	count := &p.node.registers
 	if d.Multicast {
 		for _, id := range p.node.members(fabric.Group(d.To.Node)) {
-			// Nobody waits for room here, so a full member is not remembered.
+			// Nobody waits for room here, so a member without room is not remembered.
 			if f := p.flow(id, d.To.VPID); f == nil || f.room.left < 1 {
 				count[fabric.RegVELOMulticastLost]++
 			} else {
@@ -90,8 +90,7 @@ func (p *veloPort) Send(d fabric.VELODescriptor, payload []byte) error {
 	return nil
 }
 
-// flow finds the flow to a port, be it open or not; nil if the node is not
-// there.
+// flow returns the flow to a port, open or not. It returns nil if the node is not there.
 func (p *veloPort) flow(id fabric.NodeID, v fabric.VPID) *veloFlow {
 	m := p.node.net.nodes[id]
 	if m == nil || p.node.net.link(p.node.id, id).dead {
@@ -116,12 +115,12 @@ func (f *veloFlow) link() *link {
 	return f.from.node.net.link(f.from.address.Node, f.to.node.id)
 }
 
-// deliver puts a message that has arrived into the port's queue.
+// deliver puts an arrived message into the port's queue.
 func (f *veloFlow) deliver(m fabric.Message) {
 	p := f.to.port
 	switch {
 	case !f.to.node.open:
-		f.from.node.registers[fabric.RegVELODiscarded]++ // there is no one else to count it
+		f.from.node.registers[fabric.RegVELODiscarded]++ // no other node is left to count it
 		f.room.give(1)
 	case p == nil:
 		f.to.node.registers[fabric.RegVELONoPort]++
@@ -137,7 +136,7 @@ func (f *veloFlow) deliver(m fabric.Message) {
 	}
 }
 
-// interrupt raises a receive interrupt, or counts that there was no need to.
+// interrupt raises a receive interrupt, or counts that it was not needed.
 func (m *node) interrupt(i *interrupt) {
 	if i.raise() {
 		m.registers[fabric.RegInterrupts]++
@@ -146,13 +145,12 @@ func (m *node) interrupt(i *interrupt) {
 	}
 }
 
-// giveBack sends credit back to the sender.
+// giveBack returns credit to the sender.
 func (f *veloFlow) giveBack(n int) {
 	f.from.node.net.giveBack(f.from.node.id, f.to.node.id, &f.room, n)
 }
 
-// giveBack sends credit for what came from one node to another back over the
-// reverse link.
+// giveBack returns credit for what came from one node to another, over the reverse link.
 func (n *Network) giveBack(from, to fabric.NodeID, c *credits, k int) {
 	give := func() { c.give(k) }
 	back := n.link(to, from)

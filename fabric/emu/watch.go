@@ -12,7 +12,7 @@ type watcher struct {
 	f       func(fabric.Event)
 	events  []fabric.Event
 	stopped bool
-	signal  chan struct{} // there are events, or it was stopped
+	signal  chan struct{} // there are events, or stopped is set
 }
 
 func (m *node) Watch(f func(fabric.Event)) (stop func()) {

@@ -1,4 +1,4 @@
-// Package limits says what the kernel lets this process have.
+// Package limits finds how much memory and CPU time the kernel lets this process have.
 package limits
 
 import (
@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Memory is the least of the machine's memory, the limits of our cgroups (of both
-// versions) and RLIMIT_AS, in bytes.
+// Memory returns the smallest of the machine's memory, the limits of this process's cgroups (of
+// both versions) and RLIMIT_AS, in bytes.
 func Memory() int64 {
 	limit := int64(1) << 62
 	var si unix.Sysinfo_t
@@ -31,8 +31,8 @@ func Memory() int64 {
 	return min(limit, cgroupLimit("/sys/fs/cgroup", string(groups)))
 }
 
-// cgroupLimit reads the lowest memory limit on the way from our cgroup to the
-// root, for both versions of the interface.
+// cgroupLimit returns the lowest memory limit from our cgroup up to the root, for both versions of
+// the interface.
 func cgroupLimit(root, groups string) int64 {
 	limit := int64(1) << 62
 	for line := range strings.Lines(groups) {
@@ -60,14 +60,14 @@ func cgroupLimit(root, groups string) int64 {
 	return limit
 }
 
-// CPUs is how many this process may use: by affinity, and by the quotas of its cgroups
+// CPUs returns how many CPUs this process may use: by affinity, and by the quotas of its cgroups
 // (of both versions).
 func CPUs() float64 {
 	groups, _ := os.ReadFile("/proc/self/cgroup") // without it there is no quota
 	return min(float64(runtime.NumCPU()), cgroupQuota("/sys/fs/cgroup", string(groups)))
 }
 
-// cgroupQuota reads the lowest quota of CPU time on the way from our cgroup to the root.
+// cgroupQuota returns the lowest quota of CPU time from our cgroup up to the root.
 func cgroupQuota(root, groups string) float64 {
 	least := math.Inf(1)
 	for dir, first := range cpuGroups(root, groups) {
@@ -88,8 +88,8 @@ func cgroupQuota(root, groups string) float64 {
 	return least
 }
 
-// Throttled counts the periods in which a cgroup of ours had used up its quota of CPU time, those of the
-// cgroups above included: each counts what its own quota did only.
+// Throttled counts the periods in which one of our cgroups, or one above it, had used up its quota
+// of CPU time. Each cgroup counts only what its own quota did.
 func Throttled() uint64 {
 	groups, _ := os.ReadFile("/proc/self/cgroup") // without it there is no quota
 	return cgroupThrottled("/sys/fs/cgroup", string(groups))
@@ -108,12 +108,13 @@ func cgroupThrottled(root, groups string) (times uint64) {
 	return times
 }
 
-// cpuGroups are the directories of our cgroups that may have the controller of CPU time, up to the root, and
-// whether they are of version 1.
+// cpuGroups yields the directories of our cgroups that may have the controller of CPU time, up to
+// the root, and whether each is of version 1.
 func cpuGroups(root, groups string) iter.Seq2[string, bool] {
 	return func(yield func(string, bool) bool) {
 		for line := range strings.Lines(groups) {
-			fields := strings.SplitN(strings.TrimSpace(line), ":", 3) // "0::/a/b", or of version 1 "4:cpu,cpuacct:/a/b"
+			// "0::/a/b", or of version 1 "4:cpu,cpuacct:/a/b"
+			fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
 			if len(fields) < 3 || fields[1] != "" && !slices.Contains(strings.Split(fields[1], ","), "cpu") {
 				continue
 			}
