@@ -75,6 +75,9 @@ func (f *Frame) Destination() arp.MAC { return arp.MAC(f.Header[:6]) }
 // EtherType returns the type field.
 func (f *Frame) EtherType() uint16 { return uint16(f.Header[12])<<8 | uint16(f.Header[13]) }
 
+// ErrConfig is wrapped by every error about a setting of [Config] but the MTU.
+var ErrConfig = errors.New("exteth: bad configuration")
+
 // Config configures an engine. Zero values mean the defaults; Receive has none.
 type Config struct {
 	// Receive takes a frame. An error means that it did not take it, which is counted.
@@ -127,13 +130,13 @@ func (c *Config) setDefaults() error {
 	case c.Receive == nil:
 		return errors.New("exteth: Config.Receive is missing")
 	case c.Eager < 0 || c.Eager > MaxEager:
-		return fmt.Errorf("exteth: eager threshold %d: choose 1 to %d bytes: %w", c.Eager, MaxEager, mtu.ErrRange)
+		return fmt.Errorf("%w: eager threshold %d: choose 1 to %d bytes", ErrConfig, c.Eager, MaxEager)
 	case c.MulticastEager < 0 || c.MulticastEager > MaxMulticastEager:
-		return fmt.Errorf("exteth: eager threshold %d of multicast: choose 1 to %d bytes: %w", c.MulticastEager, MaxMulticastEager, mtu.ErrRange)
-	case c.Buffers < 4 || c.Buffers > fabric.Windows/4:
-		return fmt.Errorf("exteth: %d buffers: choose 4 to %d, each is a window of the fabric: %w", c.Buffers, fabric.Windows/4, mtu.ErrRange)
+		return fmt.Errorf("%w: eager threshold %d of multicast: choose 1 to %d bytes", ErrConfig, c.MulticastEager, MaxMulticastEager)
+	case c.Buffers < MinBuffers || c.Buffers > MaxBuffers:
+		return fmt.Errorf("%w: %d buffers: choose %d to %d, each is a window of the fabric", ErrConfig, c.Buffers, MinBuffers, MaxBuffers)
 	case c.BufferSize < Headroom+int(c.MTU):
-		return fmt.Errorf("exteth: buffers of %d bytes: MTU %d needs %d: %w", c.BufferSize, c.MTU, Headroom+int(c.MTU), mtu.ErrRange)
+		return fmt.Errorf("%w: buffers of %d bytes: MTU %d needs %d", ErrConfig, c.BufferSize, c.MTU, Headroom+int(c.MTU))
 	}
 	return c.Prefix.Check()
 }

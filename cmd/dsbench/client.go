@@ -14,9 +14,12 @@ import (
 	"exnet/cmd/dsbench/report"
 )
 
+// defaultPort is that of --port, here and at the server.
+const defaultPort = 5210
+
 // clientCommand is `dsbench client`.
 type clientCommand struct {
-	Host string `arg:"" help:"The host on which dsbench server runs."`
+	Host string `arg:"" help:"The host on which dsbench server runs, or HOST:PORT."`
 	output
 	Port    int     `short:"p" default:"5210" placeholder:"N" help:"The port of the server (5210)."`
 	Time    float64 `short:"t" default:"10" placeholder:"SECONDS" help:"How long a run counts (10)."`
@@ -98,6 +101,9 @@ func (c *clientCommand) session() (*session, error) {
 		if size == 0 {
 			size = n
 		}
+	}
+	if _, err := c.address(); err != nil {
+		return nil, err
 	}
 	switch {
 	case !(c.Time >= 0.01 && c.Time <= 86400):
@@ -213,8 +219,23 @@ func (s *session) Run(ctx context.Context, r *report.Report, progress *report.Pr
 	return nil
 }
 
+// address is where the server answers. Whoever writes HOST:PORT, as for other programs, means that port.
+func (c *clientCommand) address() (string, error) {
+	host, port, err := net.SplitHostPort(c.Host)
+	if err != nil { // a host alone, or an address of IPv6
+		return net.JoinHostPort(strings.Trim(c.Host, "[]"), strconv.Itoa(c.Port)), nil
+	}
+	if c.Port != defaultPort && port != strconv.Itoa(c.Port) {
+		return "", fmt.Errorf("%s and --port %d name two ports: leave one out", c.Host, c.Port)
+	}
+	return net.JoinHostPort(host, port), nil
+}
+
 func (s *session) measure(ctx context.Context, progress *report.Progress) error {
-	address := net.JoinHostPort(s.Host, strconv.Itoa(s.Port))
+	address, err := s.address()
+	if err != nil {
+		return err
+	}
 	progress.Doing("connecting to " + address)
 	dialer := net.Dialer{Timeout: 10 * time.Second}
 	control, err := dialer.DialContext(ctx, "tcp", address)

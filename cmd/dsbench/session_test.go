@@ -375,3 +375,20 @@ func TestNoisyRunIsRepeated(t *testing.T) {
 		}
 	}
 }
+
+// A host may be named with the port of its server.
+func TestClientAddress(t *testing.T) {
+	for _, c := range []struct {
+		host string
+		port int
+		want string // empty: refused
+	}{
+		{"127.0.0.1", defaultPort, "127.0.0.1:5210"}, {"127.0.0.1:1", defaultPort, "127.0.0.1:1"}, {"127.0.0.1:1", 1, "127.0.0.1:1"},
+		{"127.0.0.1:1", 2, ""}, {"::1", 7, "[::1]:7"}, {"[::1]", 7, "[::1]:7"}, {"[::1]:9", defaultPort, "[::1]:9"}, {"host", 7, "host:7"},
+	} {
+		got, err := (&clientCommand{Host: c.host, Port: c.port}).address()
+		if got != c.want || (err == nil) != (c.want != "") {
+			t.Errorf("%s, port %d: %q, %v, want %q", c.host, c.port, got, err, c.want)
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"exnet/directsockets/bridge"
+	"exnet/fabric/directory"
 	"exnet/fabric/shm"
 )
 
@@ -50,6 +51,9 @@ func (c *bridgeCommand) Run(errs messages) error {
 		level = slog.LevelInfo
 	}
 	log := slog.New(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: level}))
+	if err := directory.Check(c.Fabric, directory.Self()); err != nil {
+		return err
+	}
 	if err := os.Mkdir(c.Fabric, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("fabric directory: %w", err)
 	}

@@ -54,7 +54,7 @@ func TestBridgeRefuses(t *testing.T) {
 	}{
 		{noRoot, newFabric(t), exitImpossible, "run as root"},
 		{plain, filepath.Join(t.TempDir(), "a", "b"), exitFailed, "fabric directory"},
-		{plain, file, exitFailed, "not a directory"},
+		{plain, file, exitUsage, "not a directory"},
 	} {
 		if code, out, errs := call(t, c.how, "bridge", "--fabric", c.fabric, "none"); code != c.code || out != "" || !strings.Contains(errs, c.want) {
 			t.Errorf("%s, %s: exit code %d, printed %q, said %q", c.how, c.fabric, code, out, errs)

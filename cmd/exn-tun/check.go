@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 
 	"exnet/directsockets/reach"
 	"exnet/fabric/shm"
@@ -24,6 +25,22 @@ func (*checkCommand) Help() string {
 Exit codes: 0 it would be upgraded once it is busy, 1 no connection or nothing can be said, 2 wrong usage, 6 it would stay on TCP.`
 }
 
+// Validate implements kong's check.
+func (c *checkCommand) Validate() error {
+	if c.Address == "" {
+		return nil // the parser says that it is missing
+	}
+	host, port, err := net.SplitHostPort(c.Address)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
+	if err != nil || host == "" {
+		return fmt.Errorf("%q is no HOST:PORT, such as 127.0.0.1:6379 or [::1]:80", c.Address)
+	}
+	return nil
+}
+
+// Run implements the command.
 func (c *checkCommand) Run(out output) error {
 	if c.Fabric == "" {
 		c.Fabric = shm.DefaultDir()

@@ -57,7 +57,7 @@ mac-prefix = "02:00:00:01"
 		c.RMABudget != napi.DefaultBudget, c.TAP:
 		t.Errorf("got %+v", c)
 	}
-	if c.MTU != 1500 || len(c.Addr) != 1 || c.Addr[0].String() != "10.9.0.8/24" {
+	if c.mtu() != 1500 || len(c.Addr) != 1 || c.Addr[0].String() != "10.9.0.8/24" {
 		t.Errorf("the command line does not win: %+v", c)
 	}
 	c, _, err = parseUp(t, "addr = ['10.2.0.8/24', 'fd00::8/64']\nvia = []\ncopy = false")

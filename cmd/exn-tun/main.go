@@ -32,6 +32,7 @@ import (
 	"strconv"
 
 	"github.com/alecthomas/kong"
+	"golang.org/x/sys/unix"
 
 	"exnet/arp"
 	"exnet/directsockets/policy/policyfile"
@@ -78,7 +79,8 @@ var exitCodes = []struct {
 	err  error
 	code int
 }{
-	{policyfile.ErrPolicy, exitUsage}, {device.ErrConfig, exitUsage}, {capture.ErrFilter, exitUsage}, {exn.ErrConfig, exitUsage}, {mtu.ErrRange, exitUsage}, {fabric.ErrRange, exitUsage},
+	{errUsage, exitUsage}, {policyfile.ErrPolicy, exitUsage}, {device.ErrConfig, exitUsage}, {capture.ErrFilter, exitUsage}, {exn.ErrConfig, exitUsage}, {exteth.ErrConfig, exitUsage}, {unix.ENOTDIR, exitUsage},
+	{mtu.ErrRange, exitUsage}, {fabric.ErrRange, exitUsage},
 	{fabric.ErrInUse, exitTaken}, {device.ErrTaken, exitTaken}, {exn.ErrConflict, exitTaken},
 	{device.ErrMissing, exitImpossible}, {device.ErrPermission, exitImpossible}, {fs.ErrPermission, exitImpossible},
 	{fabric.ErrVersion, exitVersion},
@@ -137,12 +139,12 @@ func run(args []string, stdout, stderr io.Writer) (code int) {
 	if quiet := new(silent); errors.As(err, quiet) {
 		return quiet.code
 	}
-	fmt.Fprintf(stderr, "exn-tun: %v\n", err)
+	fmt.Fprintf(stderr, "exn-tun: %s\n", complain(err))
 	if own := new(coded); errors.As(err, own) {
 		return own.code
 	}
 	if usage := new(kong.ParseError); errors.As(err, &usage) {
-		fmt.Fprintln(stderr, "exn-tun help lists what there is.")
+		fmt.Fprintln(stderr, advice(usage))
 		return exitUsage
 	}
 	for _, e := range exitCodes {

@@ -157,11 +157,29 @@ type metricsServer struct {
 	done   chan struct{}
 }
 
+// checkListen says what is wrong with an address to listen at, whatever this host is like.
+func checkListen(flag, address string) error {
+	host, port, err := net.SplitHostPort(address)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
+	if err == nil && strings.ContainsAny(host, "/ ") {
+		err = errors.New("no host")
+	}
+	if err != nil {
+		return fmt.Errorf("--%s %q is no address to listen at, such as 127.0.0.1:9750", flag, address)
+	}
+	return nil
+}
+
 // serveMetrics listens in the namespace of this process, not the interface's.
 func serveMetrics(addr string, write func(io.Writer) error, log *slog.Logger) (*metricsServer, error) {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
-		return nil, fmt.Errorf("metrics: %w; choose a free address of this host, such as 127.0.0.1:9750", err)
+		if op, ok := errors.AsType[*net.OpError](err); ok {
+			err = op.Err // the rest repeats the address
+		}
+		return nil, fmt.Errorf("cannot serve metrics at %s: %w; choose a free port of an address of this host, such as 127.0.0.1:9750", addr, err)
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -81,7 +82,29 @@ func (c *upCommand) checkRoute() error {
 	case c.Netns != "" || c.TAP || c.Name != device.DefaultName:
 		return errors.New("--route makes no interface: leave out --netns, --name and --tap")
 	}
+	seen := map[string]bool{fabricName(c.Fabric): true}
+	for _, r := range c.Route {
+		name := fabricName(r.dir)
+		if seen[name] {
+			return fmt.Errorf("--route %s: the router has a port on that fabric already; give each fabric one port", r.dir)
+		}
+		seen[name] = true
+	}
 	return nil
+}
+
+// fabricName is one name for a fabric directory, which may not exist yet.
+func fabricName(dir string) string {
+	if dir == "" {
+		dir = shm.DefaultDir()
+	}
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = real
+	}
+	if whole, err := filepath.Abs(dir); err == nil {
+		dir = whole
+	}
+	return dir
 }
 
 // A router is a running exn.Router and those who may ask about it.
@@ -112,7 +135,7 @@ func (c *upCommand) route(ctx context.Context, errs messages) (err error) {
 
 // openRouter opens everything, and returns what to say of each port.
 func (c *upCommand) openRouter(ctx context.Context, r *router, log *slog.Logger) (said []string, err error) {
-	first := routePortFlag{dir: c.Fabric, node: fabric.NodeAny, addresses: c.addresses(), mtu: mtu.Link(c.MTU)}
+	first := routePortFlag{dir: c.Fabric, node: fabric.NodeAny, addresses: c.addresses(), mtu: mtu.Link(c.mtu())}
 	if c.Node != nil {
 		first.node = *c.Node
 	}

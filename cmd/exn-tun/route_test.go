@@ -121,9 +121,9 @@ func prattle(t *testing.T, from *netns.NetNS, to string) {
 }
 
 func TestRouteRefuses(t *testing.T) {
-	a, b := newFabric(t), newFabric(t)
+	a, b, d := newFabric(t), newFabric(t), newFabric(t)
 	file := filepath.Join(t.TempDir(), "router.toml")
-	if err := os.WriteFile(file, []byte("fabric = \""+a+"\"\naddr = [\"10.1.0.9/24\"]\nroute = [\""+b+",addr=10.1.0.1/16\", \""+b+",addr=10.3.0.1/24\"]\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("fabric = \""+a+"\"\naddr = [\"10.1.0.9/24\"]\nroute = [\""+b+",addr=10.1.0.1/16\", \""+d+",addr=10.3.0.1/24\"]\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for args, says := range map[string]string{

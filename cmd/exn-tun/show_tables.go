@@ -161,13 +161,31 @@ func (counters *showCountersCommand) Run(c *showCommand, out output) error {
 			row("COUNTER\tVALUE")
 			for _, group := range []map[string]uint64{s.Interface.Counters, s.Registers} {
 				for _, name := range slices.Sorted(maps.Keys(group)) {
-					if group[name] != 0 || counters.All {
+					switch {
+					case group[name] == 0 && !counters.All:
+					case name == fabric.RegGroups.String():
+						row("%s\t%s", name, members(group[name]))
+					default:
 						row("%s\t%d", name, group[name])
 					}
 				}
 			}
 		})
 	})
+}
+
+// members lists the bits that are set in a register whose bits are numbers of groups.
+func members(bitmap uint64) string {
+	var all []string
+	for g := range 64 {
+		if bitmap>>g&1 != 0 {
+			all = append(all, strconv.Itoa(g))
+		}
+	}
+	if len(all) == 0 {
+		return "none"
+	}
+	return strings.Join(all, ",")
 }
 
 type showNAPICommand struct{}

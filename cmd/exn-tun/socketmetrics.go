@@ -25,6 +25,15 @@ func (*metricsCommand) Help() string {
 		`The interface has metrics of its own: exn-tun up --metrics.`
 }
 
+// Validate implements kong's check.
+func (c *metricsCommand) Validate() error {
+	if c.Listen == "" {
+		return nil
+	}
+	return checkListen("listen", c.Listen)
+}
+
+// Run implements the command.
 func (c *metricsCommand) Run(out output, messages messages) error {
 	if c.Listen == "" {
 		return c.write(out)

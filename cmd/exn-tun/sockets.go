@@ -3,13 +3,18 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
+	"os"
 	"strings"
 	"text/tabwriter"
 
+	"golang.org/x/sys/unix"
+
 	"exnet/directsockets/status"
+	"exnet/fabric/directory"
 )
 
 type showSocketsCommand struct {
@@ -49,16 +54,38 @@ type socketRows struct {
 }
 
 func (c *showSocketsCommand) Run(show *showCommand, out output, messages messages) error {
+	if show.Node != nil || show.Name != "" {
+		return fmt.Errorf("%w: --node and --name choose an interface, and sockets belong to programs; leave them out", errUsage)
+	}
+	// It need not exist here: a container may know it by a name of its own.
+	if err := directory.Check(show.Fabric, directory.Self()); show.Fabric != "" && errors.Is(err, unix.ENOTDIR) {
+		return err
+	}
 	return show.repeat(out, func(_ context.Context, w io.Writer) error {
 		rows, err := c.rows(show.Fabric)
 		if err != nil {
 			return err
+		}
+		if len(rows.Sockets) == 0 && !show.JSON {
+			fmt.Fprintf(messages, "exn-tun: %s\n", nothingSeen(show.Fabric))
 		}
 		if show.JSON {
 			return json.NewEncoder(w).Encode(rows)
 		}
 		return rows.print(w, messages)
 	})
+}
+
+// nothingSeen says why the list is empty.
+func nothingSeen(fabric string) string {
+	who := "of this user"
+	if os.Geteuid() == 0 {
+		who = "on this host"
+	}
+	if fabric != "" {
+		who += " with the fabric directory " + fabric
+	}
+	return "no program " + who + " that was started by exn-tun run has a TCP connection"
 }
 
 // rows lists the sockets, those of one fabric directory if it is named.

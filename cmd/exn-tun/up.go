@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -8,9 +9,13 @@ import (
 
 	"exnet/exn"
 	"exnet/exn/device"
+	"exnet/exteth"
 	"exnet/fabric"
 	"exnet/napi"
 )
+
+// mostBudget is the largest budget of a poll. A larger one would keep the loop from everything else.
+const mostBudget = 1 << 16
 
 // upCommand is the daemon. Its flags are also the keys of its configuration file.
 type upCommand struct {
@@ -21,7 +26,7 @@ type upCommand struct {
 	Via     []routeFlag    `help:"A route through another node; repeatable (as ip route add PREFIX via ADDR)." placeholder:"PREFIX=ADDR"`
 	Netns   string         `help:"The network namespace of the interface, which must exist: a name (ip netns), or a path." placeholder:"NAME"`
 	Name    string         `help:"The name of the interface." default:"${name}"`
-	MTU     int            `help:"The MTU: 68 to 65535, or to 65521 with --tap (default: the largest)." placeholder:"N"`
+	MTU     *int           `help:"The MTU: 68 to 65535, or to 65521 with --tap (default: the largest)." placeholder:"N"`
 	TAP     bool           `name:"tap" help:"An Ethernet device, for DHCP and other protocols than IP; slower."`
 	Offload offloadFlag    `help:"What packets may leave undone: csum, tso, uso, big; all or none (later: ethtool -K)." default:"all" placeholder:"LIST"`
 
@@ -65,14 +70,28 @@ func (c *upCommand) Validate() error {
 	if c.Node != nil && *c.Node > fabric.MaxNodeID {
 		return fmt.Errorf("--node %d: IDs go up to %d", *c.Node, fabric.MaxNodeID)
 	}
-	for name, n := range map[string]int{"velo-budget": c.VELOBudget, "rma-budget": c.RMABudget, "device-budget": c.DeviceBudget,
-		"eager": c.Eager, "multicast-eager": c.MulticastEager, "buffers": c.Buffers} {
-		if n < 1 {
-			return fmt.Errorf("--%s %d: must be at least 1", name, n)
+	for _, limited := range []struct {
+		name           string
+		n, least, most int
+	}{
+		{"velo-budget", c.VELOBudget, 1, mostBudget}, {"rma-budget", c.RMABudget, 1, mostBudget}, {"device-budget", c.DeviceBudget, 1, mostBudget},
+		{"eager", c.Eager, 1, exteth.MaxEager}, {"multicast-eager", c.MulticastEager, 1, exteth.MaxMulticastEager},
+		{"buffers", c.Buffers, exteth.MinBuffers, exteth.MaxBuffers},
+	} {
+		if limited.n < limited.least || limited.n > limited.most {
+			return fmt.Errorf("--%s %d: choose %d to %d", limited.name, limited.n, limited.least, limited.most)
+		}
+	}
+	if c.MTU != nil && *c.MTU == 0 { // to a device it means the largest
+		return errors.New("--mtu 0: choose 68 or more, or leave it out for the largest")
+	}
+	if c.Metrics != "" {
+		if err := checkListen("metrics", c.Metrics); err != nil {
+			return err
 		}
 	}
 	if c.BusyPoll < 0 {
-		return fmt.Errorf("--busy-poll %v: cannot be negative", c.BusyPoll)
+		return fmt.Errorf("--busy-poll %v: it cannot be negative", c.BusyPoll)
 	}
 	if len(c.Route) > 0 {
 		return c.checkRoute()
@@ -82,7 +101,7 @@ func (c *upCommand) Validate() error {
 
 // device is what to open for a node.
 func (c *upCommand) device(node fabric.NodeID, fabricDir string) device.Config {
-	d := device.Config{Name: c.Name, Namespace: c.Netns, MTU: c.MTU, MAC: c.MACPrefix.MAC(node), Addresses: c.addresses(),
+	d := device.Config{Name: c.Name, Namespace: c.Netns, MTU: c.mtu(), MAC: c.MACPrefix.MAC(node), Addresses: c.addresses(),
 		Offloads: c.Offload.Caps, Owner: fmt.Sprintf("node %d of %s", node, fabricDir)}
 	if c.TAP {
 		d.Kind = device.TAP
@@ -91,6 +110,14 @@ func (c *upCommand) device(node fabric.NodeID, fabricDir string) device.Config {
 		d.Routes = append(d.Routes, r.Route)
 	}
 	return d
+}
+
+// mtu is what was asked for, 0 for the largest.
+func (c *upCommand) mtu() int {
+	if c.MTU == nil {
+		return 0
+	}
+	return *c.MTU
 }
 
 func (c *upCommand) addresses() (all []netip.Prefix) {

@@ -203,7 +203,7 @@ func TestMetrics(t *testing.T) {
 	}
 	taken := l.Addr().String()
 	code, _, errs := call(t, plain, "up", "--fabric", dir, "--netns", ns.String(), "--metrics", taken)
-	if code != exitFailed || !strings.Contains(errs, "choose a free address") {
+	if code != exitFailed || !strings.Contains(errs, "choose a free port") {
 		t.Errorf("exit code %d, %s", code, errs)
 	}
 	l.Close()
@@ -291,7 +291,7 @@ func TestBadInput(t *testing.T) {
 		{plain, "--node 7", exitTaken, "node ID 7 is taken by pid"},
 		{plain, "--addr 10.2.0.7/24", exitTaken, "10.2.0.7 is in use by node 7"},
 		{plain, "--fabric " + foreign, exitVersion, "has format 2, this program speaks 1"},
-		{plain, "--fabric /dev/null", exitFailed, "not a directory"},
+		{plain, "--fabric /dev/null", exitUsage, "not a directory"},
 		{plain, "--config " + config, exitUsage, config + `:3: unknown key "adress"`},
 		{plain, "--config /no/such.toml", exitUsage, "/no/such.toml"},
 		{plain, "--name exn0123456789abcdef", exitUsage, "the kernel takes 15"},
@@ -310,7 +310,7 @@ func TestBadInput(t *testing.T) {
 		{plain, "--eager 1000000", exitUsage, "ager"},
 		{plain, "--via 10.3.0.0/16=fd00::1", exitUsage, "is no route"},
 		{plain, "--via 10.3.0.0/16=10.9.0.1", exitUsage, "in the subnet"},
-		{plain, "--metrics nowhere", exitFailed, "metrics"},
+		{plain, "--metrics nowhere", exitUsage, "metrics"},
 		{plain, "something", exitUsage, "something"},
 	} {
 		args := append([]string{"up", "--fabric", dir, "--netns", ns.String()}, strings.Fields(c.args)...)

@@ -129,7 +129,7 @@ func (d *directory) checkOwner() error {
 	}
 	switch {
 	case st.Mode&unix.S_IFMT != unix.S_IFDIR:
-		return fmt.Errorf("fabric directory %s: is not a directory; name another", d.path)
+		return notADirectory(d.path)
 	case st.Mode&0o007 != 0:
 		return fmt.Errorf("fabric directory %s: mode %04o lets everyone in, and whoever gets in is trusted; chmod 0700 it (or 2770 for a group)", d.path, st.Mode&0o7777)
 	}
@@ -142,6 +142,20 @@ func (d *directory) checkOwner() error {
 	}
 	return nil
 }
+
+// notADirectory is what a path is that names something else. It wraps ENOTDIR.
+func notADirectory(path string) error {
+	return &misplaced{fmt.Sprintf("fabric directory %s: is not a directory; name another", path), unix.ENOTDIR}
+}
+
+// A misplaced directory is an error in its own words that wraps one of the kernel.
+type misplaced struct {
+	text string
+	err  error
+}
+
+func (m *misplaced) Error() string { return m.text }
+func (m *misplaced) Unwrap() error { return m.err }
 
 func (d *directory) checkMarker() error {
 	name := filepath.Join(d.path, markerFile)
@@ -233,8 +247,13 @@ func (i NodeInfo) String() string {
 
 // List names the nodes that live in a fabric directory, in ID order.
 func List(path string) ([]NodeInfo, error) {
-	if _, err := os.Stat(filepath.Join(path, markerFile)); err != nil { // looking makes no fabric
-		return nil, fmt.Errorf("fabric directory: %w; no node has attached there yet, or it is another one's name (EXN_FABRIC)", err)
+	switch _, err := os.Stat(filepath.Join(path, markerFile)); { // looking makes no fabric
+	case errors.Is(err, unix.ENOTDIR):
+		return nil, notADirectory(path)
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, &misplaced{fmt.Sprintf("fabric directory %s: no node has attached there; start one with exn-tun up, or name the directory of those that run by --fabric or EXN_FABRIC", path), err}
+	case err != nil:
+		return nil, fmt.Errorf("fabric directory: %w", err)
 	}
 	d, err := openDirectory(path)
 	if err != nil {
