@@ -38,7 +38,7 @@ func TestWrongUsage(t *testing.T) {
 		"up --fabric":                   "--fabric: needs a value",
 		"up --mac-prefix x":             `--mac-prefix: "x": want four octets like 2e:87:04:07`,
 		"up --addr 127.0.0.1/8":         "--addr: address 127.0.0.1/8 is a loopback address, which never leaves a host",
-		"capture foo":                   `bad filter "foo": unknown word "foo"; exn-tun help capture lists what there is`,
+		"capture foo":                   `bad filter "foo": unknown word "foo"; exn-tun help capture describes filters`,
 		"capture -c -1":                 "--count: -1 cannot be negative",
 		"show sockets --node 3":         "--node and --name choose an interface, and sockets belong to programs; leave them out",
 		"check":                         "no address to check: exn-tun check HOST:PORT",
