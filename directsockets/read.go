@@ -13,6 +13,7 @@ import (
 
 	"exnet/directsockets/internal/lane"
 	"exnet/directsockets/status"
+	"exnet/internal/late"
 )
 
 // The modes of a direction.
@@ -166,6 +167,7 @@ func (c *Conn) heedTx() {
 		c.tx.mu.Unlock()
 	} else {
 		c.tx.wake()
+		late.Yield()
 		runtime.Gosched()
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"exnet/internal/late"
 )
 
 // A side is one direction of a connection: the right to use it, and how its
@@ -71,6 +73,7 @@ func (s *side) yield() {
 	s.whole.Lock()
 	s.mu.Unlock()
 	for s.wanted.Load() > 0 {
+		late.Yield()
 		runtime.Gosched()
 	}
 	s.mu.Lock()

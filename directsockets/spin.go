@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"exnet/fabric/limits"
+	"exnet/internal/late"
 )
 
 // A spin is what a side has learnt about looking before sleeping: the time is
@@ -71,6 +72,7 @@ func (s *spin) look(ch *channel, ready, stop func() bool) bool {
 		if now.After(end) || stop() {
 			break
 		}
+		late.Yield()
 		runtime.Gosched()
 	}
 	procs.Store(int32(runtime.GOMAXPROCS(0))) // which takes a lock of the scheduler

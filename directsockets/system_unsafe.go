@@ -5,6 +5,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"exnet/internal/late"
 )
 
 // System calls that package unix has not, or not without a notice to the
@@ -46,6 +48,7 @@ func kick(pid int) {
 		value                           int64
 		_                               [96]byte
 	}{signo: int32(unix.SIGURG), code: -1 /* SI_QUEUE */, pid: int32(os.Getpid()), uid: int32(os.Getuid()), value: 0x45584453}
+	late.Wake()
 	unix.Syscall(unix.SYS_RT_SIGQUEUEINFO, uintptr(pid), uintptr(unix.SIGURG), uintptr(unsafe.Pointer(&info)))
 }
 

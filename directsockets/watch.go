@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/directsockets/internal/lane"
+	"exnet/internal/late"
 )
 
 // The watcher of a channel is one goroutine that sleeps for all connections of
@@ -78,6 +79,7 @@ func (ch *channel) watchBell() {
 				ch.own.Disarm(ourWaiter)
 				vain = 0
 			}
+			late.Yield()
 			runtime.Gosched()
 		}
 		return true
@@ -240,6 +242,7 @@ func (ch *channel) dropLocked(c *Conn) {
 var nothing [8]byte
 
 func ringBell(fd int) {
+	late.Wake()
 	// Adding 0 never blocks, whatever the peer has done to the eventfd.
 	unix.RawSyscall(unix.SYS_WRITE, uintptr(fd), nothingAt, uintptr(len(nothing)))
 }

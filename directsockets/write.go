@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/directsockets/internal/lane"
+	"exnet/internal/late"
 )
 
 // outbound is the direction that we write: TCP, SWITCH, the lane, BACK, TCP again.
@@ -238,6 +239,7 @@ func (c *Conn) probeTx() {
 		c.rx.mu.Unlock()
 	case c.hint.Load():
 		c.rx.wake()
+		late.Yield()
 		runtime.Gosched()
 	default:
 		c.news.Store(false)

@@ -8,6 +8,7 @@ import (
 
 	"exnet/exn/device"
 	"exnet/fabric"
+	"exnet/internal/late"
 	"exnet/napi"
 )
 
@@ -168,6 +169,7 @@ func (s *pollSleeper) sleep(d time.Duration, device bool) error {
 
 func (s *pollSleeper) wake() {
 	one := [8]byte{1}
+	late.Wake()
 	_, _ = unix.Write(s.wakeFD, one[:]) // EAGAIN: the counter is full, so the loop will wake anyway
 }
 

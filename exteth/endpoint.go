@@ -16,6 +16,7 @@ import (
 
 	"exnet/arp"
 	"exnet/fabric"
+	"exnet/internal/late"
 	"exnet/mtu"
 	"exnet/multicast"
 )
@@ -249,6 +250,7 @@ func (e *Endpoint) run() {
 // pause lets others run: first goroutines of this program, which make the packets, then other
 // programs, such as the fabric's peers.
 func pause() {
+	late.Yield()
 	runtime.Gosched()
 	_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
 }

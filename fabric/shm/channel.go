@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/fabric"
+	"exnet/internal/late"
 )
 
 // A channel joins this node with one peer: our region, which only we write,
@@ -73,6 +74,7 @@ func newDoorbell() (int, error) {
 
 func ringEventfd(fd int) {
 	var zero [8]byte
+	late.Wake()
 	unix.Write(fd, zero[:])
 }
 

@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+
+	"exnet/internal/late"
 )
 
 // A gate guards one half of a port: a lock that costs its owner two plain
@@ -50,6 +52,7 @@ func (g *gate) enter() bool {
 			return false
 		}
 		// The pause lasts as long as its holder changes a table.
+		late.Yield()
 		runtime.Gosched()
 	}
 }
@@ -63,6 +66,7 @@ func (g *gate) pause() {
 	g.paused.Or(gatePaused)
 	membarrier()
 	for atomic.LoadUint32(&g.busy) != 0 {
+		late.Yield()
 		runtime.Gosched()
 	}
 }

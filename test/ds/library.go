@@ -3,6 +3,7 @@ package ds
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -11,7 +12,7 @@ import (
 // parts, compiled with flags of a sanitizer or none. Programs of several packages share it.
 func Object(t testing.TB, flags ...string) string {
 	t.Helper()
-	return Build(t, "libextds.o", append([]string{"-r", "-nostdlib"}, flags...), Sources(t)...)
+	return buildLibrary(t, "libextds.o", append([]string{"-r", "-nostdlib"}, flags...))
 }
 
 // Sources are the C files of the library. Without any the test is skipped.
@@ -31,17 +32,31 @@ func Sources(t testing.TB) []string {
 func Headers() string { return filepath.Join(root(), "directsockets", "preload") }
 
 // Library gives the path of libextds.so: the one that EXN_LIBEXTDS names, else
-// built from directsockets/preload. Without either the test is skipped.
+// built from directsockets/preload. Without either the test is skipped. With
+// EXN_SLOW_WAKES=1 it is one that wakes late, as on a machine whose CPUs are far apart.
 func Library(t testing.TB) string {
 	t.Helper()
-	if path := os.Getenv("EXN_LIBEXTDS"); path != "" {
+	if path := os.Getenv("EXN_LIBEXTDS"); path != "" && !SlowWakes() {
 		if _, err := os.Stat(path); err != nil {
 			t.Fatalf("EXN_LIBEXTDS: %v", err)
 		}
 		return path
 	}
 	// As its own Makefile does; Build's flags for the tests' programs come first.
-	return Build(t, "libextds.so", []string{"-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-Wl,-Bsymbolic-functions"}, Sources(t)...)
+	return buildLibrary(t, "libextds.so", []string{"-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-Wl,-Bsymbolic-functions"})
+}
+
+// SlowWakes says whether what the library wakes is woken late, and its yields take long:
+// EXN_SLOW_WAKES=1 (slowwake.c).
+func SlowWakes() bool { return os.Getenv("EXN_SLOW_WAKES") == "1" }
+
+func buildLibrary(t testing.TB, name string, flags []string, more ...string) string {
+	t.Helper()
+	if SlowWakes() {
+		flags = append(slices.Clone(flags), "-include", "slowwake.h", "-I", Headers())
+		more = append(slices.Clone(more), "slowwake.c")
+	}
+	return Build(t, name, flags, append(more, Sources(t)...)...)
 }
 
 // Delayed gives a library the functions of which are late at random (delays.c), so that
@@ -61,7 +76,7 @@ func Tardy(t testing.TB) string {
 
 func instrumented(t testing.TB, name, by string) string {
 	t.Helper()
-	return Build(t, name, []string{"-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-Wl,-Bsymbolic-functions", "-finstrument-functions"}, append([]string{by}, Sources(t)...)...)
+	return buildLibrary(t, name, []string{"-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-Wl,-Bsymbolic-functions", "-finstrument-functions"}, by)
 }
 
 // Fabric makes a fabric directory for one test.
