@@ -5,10 +5,12 @@
 //
 //	killed serve N		says its port, serves N, says so, and waits for the end of its input
 //	killed keep N		likewise, and no child is killed
-//	killed clone N		likewise, but children are cloned by a system call, do one round trip,
+//	killed late N		likewise, and keeps its copies of the connections until it has all N
+//	killed clone N		as serve, but children are cloned by a system call, do one round trip,
 //				and live until the parent has done the others
 //	killed ask PORT N	is the client of serve and clone
-//	killed crowd PORT N	that of keep, which has all connections open until the end of its input
+//	killed crowd PORT N	that of keep and late, which has all connections open until the end of its input,
+//				and does as many round trips on each again for each line of it
 #include <arpa/inet.h>
 #include <signal.h>
 #include <stdio.h>
@@ -75,8 +77,11 @@ static void wait_for_end(const char *say)
 	getchar();
 }
 
-static void serve(int n, int keep, int clones)
+static void serve(int n, int keep, int late, int clones)
 {
+	int *fds = calloc((size_t)n, sizeof *fds);
+	if (!fds)
+		die("calloc");
 	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	socklen_t len = sizeof a;
 	int l = socket(AF_INET, SOCK_STREAM, 0);
@@ -96,26 +101,54 @@ static void serve(int n, int keep, int clones)
 		if (pid < 0)
 			die("fork");
 		if (pid == 0) {
+			for (int k = 0; late && k < i; k++)
+				close(fds[k]);
 			for (int k = 0; k < TRIPS || keep; k++)
 				if (!trip(fd, 0))
 					exit(keep ? 0 : 1);
 			raise(SIGKILL);
 		}
-		close(fd);
+		fds[i] = fd;
+		if (!late)
+			close(fd);
 		int status;
 		if (keep)
 			continue;
 		if (waitpid(pid, &status, 0) != pid || !WIFSIGNALED(status))
 			die("a child was not killed");
 	}
+	for (int i = 0; late && i < n; i++)
+		close(fds[i]);
+	free(fds);
 	for (int status; keep && wait(&status) > 0;)
 		if (status)
 			die("a child");
 	wait_for_end("served");
 }
 
+static void asked(int n, int trips)
+{
+	if (trips == TRIPS)
+		return;
+	fprintf(stderr, "connection %d ended after %d round trips\n", n, trips);
+	exit(1);
+}
+
+static void again(const int *fds, int n)
+{
+	for (int i = 0; i < n; i++) {
+		int trips = 0;
+		while (trips < TRIPS && trip(fds[i], 1))
+			trips++;
+		asked(i, trips);
+	}
+}
+
 static void ask(int port, int n, int keep)
 {
+	int *fds = calloc((size_t)n, sizeof *fds);
+	if (!fds)
+		die("calloc");
 	struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	for (int i = 0; i < n; i++) {
 		int fd = socket(AF_INET, SOCK_STREAM, 0), trips = 0;
@@ -123,22 +156,27 @@ static void ask(int port, int n, int keep)
 			die("connect");
 		while ((trips < TRIPS || !keep) && trip(fd, 1))
 			trips++;
-		if (trips != TRIPS) {
-			fprintf(stderr, "connection %d ended after %d round trips\n", i, trips);
-			exit(1);
-		}
+		asked(i, trips);
+		fds[i] = fd;
 		if (!keep)
 			close(fd);
 	}
-	if (keep)
-		wait_for_end("asked");
+	while (keep) {
+		puts("asked");
+		fflush(stdout);
+		if (getchar() == EOF)
+			break;
+		again(fds, n);
+	}
+	free(fds);
 }
 
 int main(int argc, char **argv)
 {
-	int keep = argc > 1 && (strcmp(argv[1], "keep") == 0 || strcmp(argv[1], "crowd") == 0);
+	int late = argc > 1 && strcmp(argv[1], "late") == 0;
+	int keep = late || (argc > 1 && (strcmp(argv[1], "keep") == 0 || strcmp(argv[1], "crowd") == 0));
 	if (argc == 3)
-		serve(atoi(argv[2]), keep, strcmp(argv[1], "clone") == 0);
+		serve(atoi(argv[2]), keep, late, strcmp(argv[1], "clone") == 0);
 	else if (argc == 4)
 		ask(atoi(argv[2]), atoi(argv[3]), keep);
 	else
