@@ -1,7 +1,6 @@
 package directsockets
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,28 +10,18 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/directsockets/home"
+	"exnet/fabric/dir"
 )
 
 // A directory is FABRIC/ds, where processes find each other.
 type directory struct {
-	path string
-	fd   int
+	path  string
+	file  *os.File // keeps fd
+	fd    int
+	peers dir.Peers
 }
 
-// errUntrusted says that others may write there who could mislead us.
-var errUntrusted = errors.New("the fabric directory is not ours, root's or a group's, or everybody may write it; name another by EXN_FABRIC")
-
-func trusted(fd int) error {
-	const group, others = 0o020, 0o002
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return os.NewSyscallError("fstat", err)
-	}
-	if st.Mode&others != 0 || int(st.Uid) != unix.Geteuid() && st.Uid != 0 && st.Mode&group == 0 {
-		return errUntrusted
-	}
-	return nil
-}
+func (d *directory) close() { d.file.Close() }
 
 // makeShared makes the directory ds if it is missing, with the group's bits of that
 // above, whatever the umask. It appears with its final mode: others may be about to
@@ -56,40 +45,60 @@ func makeShared(top int) {
 }
 
 // openDirectory opens it. A fabric directory that is missing is made 0700.
-func openDirectory(fabric string) (*directory, error) {
-	const mode = unix.O_DIRECTORY | unix.O_CLOEXEC
-	if err := unix.Mkdir(fabric, 0o700); err != nil && err != unix.EEXIST {
-		return nil, fmt.Errorf("fabric directory %s: %w", fabric, err)
+func openDirectory(fabric string, peers dir.Peers) (*directory, error) {
+	if fabric == "" {
+		return nil, dir.ErrNone
 	}
-	top, err := unix.Open(fabric, mode, 0)
+	top, err := dir.Open(fabric, peers)
 	if err != nil {
-		return nil, fmt.Errorf("fabric directory %s: %w", fabric, err)
+		return nil, err
 	}
-	defer unix.Close(top)
-	if err := trusted(top); err != nil {
-		return nil, fmt.Errorf("%s: %w", fabric, err)
-	}
-	makeShared(top)
-	fd, err := unix.Openat(top, home.Offers, mode|unix.O_NOFOLLOW, 0)
+	defer top.Close()
+	makeShared(int(top.Fd()))
+	path := filepath.Join(fabric, home.Offers)
+	fd, err := unix.Openat(int(top.Fd()), home.Offers, unix.O_DIRECTORY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
 	if err != nil {
-		return nil, fmt.Errorf("%s/ds: %w", fabric, err)
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	if err := trusted(fd); err != nil {
-		unix.Close(fd)
-		return nil, fmt.Errorf("%s/ds: %w", fabric, err)
+	f := os.NewFile(uintptr(fd), path)
+	if err := dir.JudgeFile(f, peers); err != nil {
+		f.Close()
+		return nil, err
 	}
-	return &directory{path: filepath.Join(fabric, home.Offers), fd: fd}, nil
+	return &directory{path: path, file: f, fd: fd, peers: peers}, nil
 }
 
-// address is that of a listener, by way of our descriptor where the path is too
-// long for a socket address.
+// address is where a listener of that name is made: by our descriptor, since the path may lead
+// elsewhere by now.
 func (d *directory) address(name string) *unix.SockaddrUnix {
-	const most = 107
-	path := d.path + "/" + name
-	if len(path) > most {
-		path = fmt.Sprintf("/proc/self/fd/%d/%s", d.fd, name)
+	return &unix.SockaddrUnix{Name: fmt.Sprintf("/proc/self/fd/%d/%s", d.fd, name)}
+}
+
+// connect connects a socket to the listener of that name, if it is one of our user's, or of anybody's
+// where the directory is a group's. It is asked whose it is before: who accepts may have queued
+// descriptors at once.
+func (d *directory) connect(socket int, name string) error {
+	at, err := unix.Openat(d.fd, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
 	}
-	return &unix.SockaddrUnix{Name: path}
+	defer unix.Close(at)
+	var st unix.Stat_t
+	if err := unix.Fstat(at, &st); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFSOCK || d.peers == dir.SameUser && int(st.Uid) != unix.Geteuid() {
+		return unix.EPERM
+	}
+	return unix.Connect(socket, &unix.SockaddrUnix{Name: fmt.Sprintf("/proc/self/fd/%d", at)})
+}
+
+// remove removes what has that name if it is of this type and our user's.
+func (d *directory) remove(name string, kind uint32) {
+	var st unix.Stat_t
+	if unix.Fstatat(d.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && st.Mode&unix.S_IFMT == kind && int(st.Uid) == unix.Geteuid() {
+		unix.Unlinkat(d.fd, name, 0)
+	}
 }
 
 func (d *directory) readlink(name string) (string, error) {
@@ -117,7 +126,7 @@ func (d *directory) deserted(name string) bool {
 		return false
 	}
 	defer unix.Close(s)
-	err = unix.Connect(s, d.address(name))
+	err = d.connect(s, name)
 	return err == unix.ECONNREFUSED || err == unix.ENOENT
 }
 
@@ -137,10 +146,10 @@ func (d *directory) sweep() {
 			}
 			listener, _, _ := strings.Cut(target, ":")
 			if !listenerName(listener) || d.age(name) > offerExpired || d.deserted(listener) {
-				unix.Unlinkat(d.fd, name, 0)
+				d.remove(name, unix.S_IFLNK)
 			}
 		case listenerName(name) && d.deserted(name):
-			unix.Unlinkat(d.fd, name, 0)
+			d.remove(name, unix.S_IFSOCK)
 		}
 	}
 }

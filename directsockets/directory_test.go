@@ -3,24 +3,30 @@ package directsockets
 import (
 	"net/netip"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"exnet/directsockets/home"
+	"exnet/fabric/dir"
 )
 
 // What others may write is not used; what is made in a group's directory is the
 // group's.
 func TestDirectoryModes(t *testing.T) {
+	const own, many = dir.SameUser, dir.Group
 	for _, c := range []struct {
+		peers      dir.Peers
 		fabric, ds os.FileMode // as they are; ds 0: missing
 		want       os.FileMode // of ds; 0: refused
 	}{
-		{0o700, 0, 0o700}, {0o770, 0, 0o770}, {os.ModeSetgid | 0o770, 0, os.ModeSetgid | 0o770},
-		{0o777, 0, 0}, {0o702, 0, 0}, {0o700, 0o777, 0}, {0o755, 0o700, 0o700},
+		{own, 0o700, 0, 0o700}, {own, 0o770, 0, 0}, {own, 0o755, 0o700, 0}, {own, 0o700, 0o770, 0}, {own, 0o700, 0o777, 0},
+		{many, 0o700, 0, 0o700}, {many, 0o770, 0, 0o770}, {many, os.ModeSetgid | 0o770, 0, os.ModeSetgid | 0o770},
+		{many, 0o777, 0, 0}, {many, 0o702, 0, 0}, {many, 0o700, 0o777, 0}, {many, 0o750, 0o700, 0o700},
 	} {
+		peers := c.peers
 		dir := t.TempDir()
 		if err := os.Chmod(dir, c.fabric); err != nil {
 			t.Fatal(err)
@@ -33,14 +39,14 @@ func TestDirectoryModes(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		d, err := openDirectory(dir)
+		d, err := openDirectory(dir, peers)
 		if (err == nil) != (c.want != 0) {
 			t.Errorf("%+v: %v", c, err)
 		}
 		if err != nil {
 			continue
 		}
-		unix.Close(d.fd)
+		d.close()
 		if st, err := os.Stat(dir + "/ds"); err != nil || st.Mode() != os.ModeDir|c.want {
 			t.Errorf("%+v: %v, %v", c, st.Mode(), err)
 		}
@@ -53,8 +59,8 @@ func TestDirectoryModes(t *testing.T) {
 // Old and malformed offers are removed by who finds them, and so is what crashed
 // processes have left; living ones are left alone.
 func TestLeftovers(t *testing.T) {
-	dir := fabric(t)
-	r := meetingIn(dir)
+	top := fabric(t)
+	r := meetingIn(top)
 	r.mu.Lock()
 	if err := r.open(); err != nil {
 		t.Fatal(err)
@@ -91,7 +97,16 @@ func TestLeftovers(t *testing.T) {
 		t.Fatal(err)
 	}
 	unix.Close(s)
+	// What is named like ours and is none stays, as does another user's.
+	kept := filepath.Join(top, "ds", "p-notes")
+	if err := os.WriteFile(kept, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	d.sweep()
+	if _, err := os.Lstat(kept); err != nil {
+		t.Error("a file of the user's was removed")
+	}
+	os.Remove(kept)
 	entries, err := os.ReadDir(d.path)
 	if err != nil {
 		t.Fatal(err)

@@ -19,14 +19,14 @@ import (
 const offerExpired = 2 * time.Second
 
 func (d *directory) makeOffer(name, listener string, inode uint64) error {
-	unix.Unlinkat(d.fd, name, 0)
+	d.removeOffer(name)
 	if err := unix.Symlinkat(fmt.Sprintf("%s:%d", listener, inode), d.fd, name); err != nil {
 		return os.NewSyscallError("symlinkat", err)
 	}
 	return nil
 }
 
-func (d *directory) removeOffer(name string) { unix.Unlinkat(d.fd, name, 0) }
+func (d *directory) removeOffer(name string) { d.remove(name, unix.S_IFLNK) }
 
 // lookOffer follows an offer to a listener and an inode. One that is old or makes
 // no sense is removed.

@@ -14,13 +14,14 @@ import (
 	"exnet/directsockets/internal/lane"
 	"exnet/directsockets/policy"
 	"exnet/directsockets/settings"
+	"exnet/fabric/dir"
 )
 
 // Options say whether and where connections look for lanes. The zero value is
 // what the environment says, by the names that the C library has too.
 type Options struct {
 	// Fabric is the fabric directory: EXN_FABRIC, else /run/exn for root,
-	// else exn in XDG_RUNTIME_DIR, else exn-UID in the temporary directory.
+	// else exn in XDG_RUNTIME_DIR, else .exn in the home directory.
 	Fabric string
 	// Off keeps connections on TCP, as EXN_DS=off does.
 	Off bool
@@ -29,10 +30,11 @@ type Options struct {
 // environs are the settings of the process, from the environment.
 type environs struct {
 	off         bool
-	fabric      string
-	calls       uint64 // a connection is busy after so many calls,
-	bytes       uint64 // or so many bytes,
-	guess       bool   // unless most were short at that port, and neither is set
+	fabric      string    // "": there is none
+	peers       dir.Peers // whose programs are met there
+	calls       uint64    // a connection is busy after so many calls,
+	bytes       uint64    // or so many bytes,
+	guess       bool      // unless most were short at that port, and neither is set
 	spin        time.Duration
 	geometry    lane.Geometry
 	windowLeast uint32        // what a connection gets of a window at first
@@ -48,9 +50,8 @@ var env = environment()
 
 func environment() environs {
 	s := environs{
-		fabric: fabricDirectory(),
-		calls:  number("EXN_DS_CALLS"),
-		bytes:  number("EXN_DS_BYTES"),
+		calls: number("EXN_DS_CALLS"),
+		bytes: number("EXN_DS_BYTES"),
 		// It must exceed the time that waking takes, some 20 µs.
 		spin: time.Duration(number("EXN_DS_SPIN_US")) * time.Microsecond,
 		geometry: lane.Geometry{
@@ -66,6 +67,8 @@ func environment() environs {
 		verbose:     number("EXN_DS_VERBOSE") > 0,
 		guess:       !isSet("EXN_DS_CALLS") && !isSet("EXN_DS_BYTES"),
 	}
+	s.fabric, _ = dir.Default()
+	s.peers, _ = dir.ParsePeers(text(dir.PeersVariable))
 	zcopyFrom.Store(math.MaxInt64)
 	if n, ok := settings.Number("EXN_DS_ZCOPY", text("EXN_DS_ZCOPY")); ok {
 		zcopyFrom.Store(int64(n))
@@ -76,19 +79,6 @@ func environment() environs {
 	s.off = v == "off" || v == "0"
 	s.subnets, _ = settings.ParseSubnets(os.Getenv("EXN_DS_SUBNETS")) // what is none has been left out
 	return s
-}
-
-func fabricDirectory() string {
-	if dir := os.Getenv("EXN_FABRIC"); dir != "" {
-		return dir
-	}
-	if os.Geteuid() == 0 {
-		return "/run/exn"
-	}
-	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
-		return filepath.Join(dir, "exn")
-	}
-	return filepath.Join(os.TempDir(), fmt.Sprintf("exn-%d", os.Geteuid()))
 }
 
 // rules are what an administrator has decided. What the environment sets itself wins.

@@ -17,6 +17,7 @@ import (
 	"exnet/directsockets/home"
 	"exnet/directsockets/internal/lane"
 	"exnet/directsockets/status"
+	"exnet/fabric/dir"
 )
 
 // A rendezvous is how connections of this process find their peers in a fabric
@@ -113,7 +114,7 @@ func (r *rendezvous) open() error {
 	if r.dir != nil || r.failed != nil {
 		return r.failed
 	}
-	dir, err := openDirectory(r.fabric)
+	opened, err := openDirectory(r.fabric, env.peers)
 	if err != nil {
 		log("connections stay on TCP: %v", err)
 		if unusable(err) == reasonDirectory {
@@ -121,7 +122,7 @@ func (r *rendezvous) open() error {
 		}
 		return err
 	}
-	r.dir = dir
+	r.dir = opened
 	r.board = r.dir.openBoard()
 	r.brief.Store(&brief)
 	if r.board != nil {
@@ -161,9 +162,11 @@ func (r *rendezvous) ready() error {
 	}
 	var st unix.Stat_t
 	const group = 0o020
-	if unix.Fstat(r.dir.fd, &st) == nil && st.Mode&group != 0 {
-		unix.Fchmodat(r.dir.fd, name, 0o660, 0)
+	mode := uint32(0o600) // whatever the umask
+	if r.dir.peers == dir.Group && unix.Fstat(r.dir.fd, &st) == nil && st.Mode&group != 0 {
+		mode = 0o660
 	}
+	unix.Fchmodat(r.dir.fd, name, mode, 0)
 	if r.sentry == nil {
 		if r.sentry, err = newSentry(); err != nil {
 			unix.Close(s)
@@ -213,7 +216,7 @@ func (r *rendezvous) retire() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.me != "" {
-		unix.Unlinkat(r.dir.fd, r.me, 0)
+		r.dir.remove(r.me, unix.S_IFSOCK)
 		closeLater(r.listener, r.sentry.set)
 		r.me = ""
 	}
@@ -221,7 +224,7 @@ func (r *rendezvous) retire() {
 		ch.kill(reasonPeerGone)
 	}
 	if r.dir != nil {
-		unix.Close(r.dir.fd)
+		r.dir.close()
 		r.dir, r.board = nil, nil
 	}
 }
@@ -259,7 +262,7 @@ func (r *rendezvous) find(c *Conn) {
 	if err := r.dir.makeOffer(c.view().Offer(), r.me, c.inode); errors.Is(err, fs.ErrNotExist) {
 		// The directory was removed: make it anew.
 		closeLater(r.listener)
-		unix.Close(r.dir.fd)
+		r.dir.close()
 		r.dir, r.board, r.me = nil, nil, ""
 		r.later(c, reasonDirectory)
 		return
@@ -408,7 +411,7 @@ func (r *rendezvous) channelTo(name string) (*channel, status.Reason) {
 	if err != nil {
 		return nil, reasonFiles
 	}
-	if err := unix.Connect(s, r.dir.address(name)); err != nil {
+	if err := r.dir.connect(s, name); err != nil {
 		unix.Close(s)
 		return nil, reasonNoPeer
 	}

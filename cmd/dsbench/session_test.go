@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -111,7 +112,7 @@ func TestClientAndServer(t *testing.T) {
 // says which bytes did: more than a few, but where a connection lasts no longer than it takes to get a lane
 // on a busy machine, and then another one has more. A server serves those clients beside plain ones.
 func TestClientOnLanes(t *testing.T) {
-	fabric := t.TempDir()
+	fabric := filepath.Join(t.TempDir(), "fabric")
 	_, port := aServer(t, "--fabric", fabric)
 	for _, c := range []struct {
 		flags, test string
@@ -158,10 +159,10 @@ func TestClientOnLanes(t *testing.T) {
 
 // What --ds asked for and did not get is said, and with --require fails.
 func TestClientStaysOnTCP(t *testing.T) {
-	fabric := t.TempDir()
+	fabric := filepath.Join(t.TempDir(), "fabric")
 	_, port := aServer(t, "--fabric", fabric)
 	for _, c := range []struct{ flags, fabric, why string }{
-		{"-t 2", t.TempDir(), "no peer in this fabric directory"}, // not where the server is
+		{"-t 2", filepath.Join(t.TempDir(), "fabric"), "no peer in this fabric directory"}, // not where the server is
 		{"-n 20 --crr --runs 2", fabric, "too short"},
 	} {
 		flags := append(strings.Fields(c.flags), "--ds", "--fabric", c.fabric)
@@ -183,7 +184,7 @@ func TestClientStaysOnTCP(t *testing.T) {
 // One client at a time: another is told so at once. Who hangs up, or is no client at
 // all, does not keep the server from the next.
 func TestServerIsBusyAndStays(t *testing.T) {
-	fabric := t.TempDir()
+	fabric := filepath.Join(t.TempDir(), "fabric")
 	_, port := aServer(t, "--fabric", fabric)
 	for _, load := range []string{"-t 600", "-t 600 --ds", "-t 600 --ds -R", "-t 600 --ds --rr"} {
 		killedBeside(t, port, append(strings.Fields(load), "--fabric", fabric)...)
@@ -250,7 +251,7 @@ func freely(t *testing.T, port string, f func(net.Conn)) {
 
 // A server that dies in the middle of a run is reported, not waited for.
 func TestServerDies(t *testing.T) {
-	fabric := t.TempDir()
+	fabric := filepath.Join(t.TempDir(), "fabric")
 	for _, load := range []string{"-R", "--rr", "--udp", "-P2", "--ds", "--ds -R", "--ds --rr", "--ds --crr"} {
 		cmd, _, stderr, _ := program(t, "server", "--bind", "127.0.0.1", "--port", "0", "--fabric", fabric)
 		cmd.Stdout = nil

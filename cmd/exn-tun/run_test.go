@@ -19,7 +19,7 @@ func started(t *testing.T, env []string, args ...string) (stdout, stderr string,
 	t.Helper()
 	built.Path(t, "libextds.so") // beside it
 	cmd = exec.Command(built.Path(t, "exn-tun"), append([]string{"run"}, args...)...)
-	cmd.Env = append(append(os.Environ(), "LD_PRELOAD=", "EXN_FABRIC="+t.TempDir()), env...)
+	cmd.Env = append(append(os.Environ(), "LD_PRELOAD=", "EXN_FABRIC="+newFabric(t)), env...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil && !errors.As(err, new(*exec.ExitError)) {

@@ -500,7 +500,6 @@ struct channel *channel_to(const char *name, enum reason *why)
 			return ch;
 		n++;
 	}
-	struct sockaddr_un a;
 	*why = REASON_LANES;
 	if (n >= MOST)
 		return NULL;
@@ -508,8 +507,7 @@ struct channel *channel_to(const char *name, enum reason *why)
 	int s = files_keep(real.socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 	if (s < 0)
 		return NULL;
-	socklen_t size = directory_address(&a, name);
-	if (real.connect(s, (struct sockaddr *)&a, size) < 0) {
+	if (directory_connect(s, name) < 0) {
 		*why = REASON_NO_PEER;
 		files_close(s);
 		return NULL;

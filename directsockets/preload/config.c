@@ -4,7 +4,8 @@
 //
 //	EXN_DS=off            do nothing at all
 //	EXN_FABRIC=DIR        the fabric directory; default /run/exn for root,
-//	                      else $XDG_RUNTIME_DIR/exn, else exn-UID in $TMPDIR or /tmp
+//	                      else $XDG_RUNTIME_DIR/exn, else $HOME/.exn
+//	EXN_PEERS=same-user   or group: whose programs meet there (../../fabric/dir)
 //	EXN_DS_CALLS=8        upgrade a connection after so many calls on it ...
 //	EXN_DS_BYTES=16384    ... or so many bytes, whichever comes first. With neither set,
 //	                      after 64 or 4 MiB at ports where most were short (worth.c)
@@ -200,15 +201,20 @@ void config_init(void)
 	if (s && *s && !config.off && strcmp(s, "on") != 0 && strcmp(s, "1") != 0)
 		mistake("EXN_DS=%s: write on or off (on holds)", s);
 	// Copied: programs that set their title write over the environment.
-	const char *runtime = getenv("XDG_RUNTIME_DIR"), *temporary = getenv("TMPDIR");
+	const char *runtime = getenv("XDG_RUNTIME_DIR"), *home = getenv("HOME");
 	if ((s = getenv("EXN_FABRIC")) && *s)
 		snprintf(config.fabric, sizeof config.fabric, "%s", s);
 	else if (geteuid() == 0)
 		snprintf(config.fabric, sizeof config.fabric, "/run/exn");
-	else if (runtime && *runtime)
+	else if (runtime && *runtime == '/')
 		snprintf(config.fabric, sizeof config.fabric, "%s/exn", runtime);
-	else
-		snprintf(config.fabric, sizeof config.fabric, "%s/exn-%u", temporary && *temporary ? temporary : "/tmp", geteuid());
+	else if (home && *home == '/')
+		snprintf(config.fabric, sizeof config.fabric, "%s/.exn", home);
+	for (size_t n = strlen(config.fabric); n > 1 && config.fabric[n - 1] == '/'; n--)
+		config.fabric[n - 1] = 0; // with a slash behind it a symbolic link would be followed
+	config.group = (s = text("EXN_PEERS")) && !strcmp(s, "group");
+	if (s && !config.group && strcmp(s, "same-user") != 0)
+		mistake("EXN_PEERS=%s: write same-user or group", s);
 	config.calls = (uint32_t)number("EXN_DS_CALLS", 8, 0, 1u << 30);
 	config.bytes = number("EXN_DS_BYTES", 16384, 0, 1ull << 62);
 	config.require = number("EXN_DS_REQUIRE", 0, 0, 1) > 0;

@@ -21,6 +21,7 @@ struct subnet {
 struct config {
 	_Atomic bool off;     // EXN_DS=off, or the program is confined (process.c)
 	char fabric[CONFIG_PATH]; // EXN_FABRIC or its default; empty: none
+	bool group;           // EXN_PEERS=group: users of a group meet, not only our own
 	uint32_t calls;       // EXN_DS_CALLS
 	uint64_t bytes;       // EXN_DS_BYTES
 	bool guess;           // neither is set: more where connections are short; worth.c

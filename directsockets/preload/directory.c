@@ -16,14 +16,16 @@
 #include "files.h"
 
 int directory = -1;
-static char path_of[PATH_MAX];
 
-static bool directory_trusted(int fd)
+// trusted: this directory is our user's own and nobody else gets in, which its group's bits show
+// for an access control list, too; or it is a group's, where that was asked for (../../fabric/dir).
+static bool trusted(int fd)
 {
 	struct stat st;
-	if (real_fstat(fd, &st) < 0 || (st.st_mode & 0002))
+	if (real_fstat(fd, &st) < 0 || (st.st_mode & 0007))
 		return false;
-	return st.st_uid == geteuid() || st.st_uid == 0 || (st.st_mode & 0020);
+	bool own = st.st_uid == geteuid();
+	return config.group ? own || st.st_uid == 0 || (st.st_mode & 0020) : own && !(st.st_mode & 0070);
 }
 
 // make makes "ds", for a group where FABRIC is a group's, whatever the umask. It
@@ -53,21 +55,20 @@ bool directory_open(void)
 		return false;
 	if (mkdir(path, 0700) < 0 && errno != EEXIST)
 		return false;
-	int top = open(path, O_DIRECTORY | O_CLOEXEC);
+	int top = open(path, O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 	struct stat st;
 	if (top < 0)
 		return false;
 	int fd = -1;
-	if (directory_trusted(top) && real_fstat(top, &st) == 0) {
+	if (trusted(top) && real_fstat(top, &st) == 0) {
 		make(top, st.st_mode);
 		fd = openat(top, "ds", O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-		if (fd >= 0 && !directory_trusted(fd)) {
+		if (fd >= 0 && !trusted(fd)) {
 			real.close(fd);
 			fd = -1;
 		}
 	}
 	real.close(top);
-	snprintf(path_of, sizeof path_of, "%s/ds", path);
 	directory = files_keep(fd);
 	return directory >= 0;
 }
@@ -81,20 +82,42 @@ void directory_close(void)
 socklen_t directory_address(struct sockaddr_un *a, const char *name)
 {
 	a->sun_family = AF_UNIX;
-	int n = snprintf(a->sun_path, sizeof a->sun_path, "%s/%s", path_of, name);
-	if (n >= (int)sizeof a->sun_path)
-		snprintf(a->sun_path, sizeof a->sun_path, "/proc/self/fd/%d/%.63s", directory, name);
+	snprintf(a->sun_path, sizeof a->sun_path, "/proc/self/fd/%d/%.63s", directory, name);
 	return sizeof *a;
+}
+
+int directory_connect(int s, const char *name)
+{
+	struct sockaddr_un a = {.sun_family = AF_UNIX};
+	struct stat st;
+	int r = -1, at = openat(directory, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	if (at < 0)
+		return -1;
+	if (real_fstat(at, &st) < 0 || !S_ISSOCK(st.st_mode) || !(config.group || st.st_uid == geteuid())) {
+		errno = EPERM;
+	} else {
+		snprintf(a.sun_path, sizeof a.sun_path, "/proc/self/fd/%d", at);
+		r = real.connect(s, (struct sockaddr *)&a, sizeof a);
+	}
+	int saved = errno;
+	real.close(at);
+	errno = saved;
+	return r;
+}
+
+bool directory_remove(const char *name, mode_t type)
+{
+	struct stat st;
+	return real_fstatat(directory, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && (st.st_mode & S_IFMT) == type && st.st_uid == geteuid() &&
+	       unlinkat(directory, name, 0) == 0;
 }
 
 // deserted: nobody listens there any more. A socket of the wrong type is told so
 // by a living listener, which notices nothing.
 static bool deserted(const char *name)
 {
-	struct sockaddr_un a;
 	int s = real.socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	socklen_t size = directory_address(&a, name);
-	bool yes = s >= 0 && real.connect(s, (struct sockaddr *)&a, size) < 0 && (errno == ECONNREFUSED || errno == ENOENT);
+	bool yes = s >= 0 && directory_connect(s, name) < 0 && (errno == ECONNREFUSED || errno == ENOENT);
 	if (s >= 0)
 		real.close(s);
 	return yes;
@@ -134,9 +157,9 @@ void directory_sweep(void)
 	for (struct dirent *e; (e = readdir(d)) != NULL;) {
 		if (e->d_name[0] == 'o' && e->d_name[1] == '-') {
 			if (stale(e->d_name))
-				unlinkat(directory, e->d_name, 0);
+				directory_remove(e->d_name, S_IFLNK);
 		} else if (e->d_name[0] == 'p' && e->d_name[1] == '-' && strlen(e->d_name) < DIRECTORY_NAME && deserted(e->d_name)) {
-			unlinkat(directory, e->d_name, 0);
+			directory_remove(e->d_name, S_IFSOCK);
 		}
 	}
 	closedir(d);

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/socket.h>
+#include <sys/types.h>
 #include <sys/un.h>
 
 enum {
@@ -23,8 +24,16 @@ bool directory_open(void);
 
 void directory_close(void);
 
-// directory_address is where the listener of that name is reached.
+// directory_address is where a listener of that name is made.
 socklen_t directory_address(struct sockaddr_un *a, const char *name);
+
+// directory_connect connects a socket to the listener of that name, if it is one of our user's, or of
+// anybody's where the directory is a group's. It is asked whose it is before: who accepts may have
+// queued descriptors at once.
+int directory_connect(int s, const char *name);
+
+// directory_remove removes what has that name if it is of this type and our user's.
+bool directory_remove(const char *name, mode_t type);
 
 // directory_age is how old what lies in a directory is, in seconds; INT64_MAX: it is gone.
 int64_t directory_age(int in, const char *name);

@@ -31,7 +31,7 @@ bool offer_make(struct conn *c, const char *listener)
 	snprintf(target, sizeof target, "%s:%llu", listener, (unsigned long long)c->ino);
 	c->offer_out = symlinkat(target, directory, name) == 0;
 	if (!c->offer_out && errno == EEXIST) { // left by a process that died
-		unlinkat(directory, name, 0);
+		directory_remove(name, S_IFLNK);
 		c->offer_out = symlinkat(target, directory, name) == 0;
 	}
 	return c->offer_out;
@@ -43,7 +43,7 @@ void offer_remove(struct conn *c)
 		return;
 	char name[OFFER_NAME];
 	offer_name(name, &c->tuple, c->net);
-	unlinkat(directory, name, 0);
+	directory_remove(name, S_IFLNK);
 	c->offer_out = false;
 }
 
@@ -58,7 +58,7 @@ bool offer_look(struct conn *c, char peer[64], uint64_t *ino)
 	char *colon = strchr(target, ':');
 	if (!colon || colon - target >= 64 || strchr(target, '/') || target[0] != 'p' ||
 	    directory_age(directory, name) > DIRECTORY_OFFER_S) {
-		unlinkat(directory, name, 0);
+		directory_remove(name, S_IFLNK);
 		return false;
 	}
 	*colon = 0;

@@ -51,8 +51,8 @@ bool presence_ready(void)
 	if (presence_listener < 0)
 		return false;
 	struct stat st;
-	if (real_fstat(directory, &st) == 0 && (st.st_mode & 0020))
-		fchmodat(directory, presence_name, 0660, 0);
+	bool many = config.group && real_fstat(directory, &st) == 0 && (st.st_mode & 0020);
+	fchmodat(directory, presence_name, many ? 0660 : 0600, 0); // whatever the umask
 	hopeless = false;
 	return true;
 }
@@ -63,7 +63,7 @@ void presence_retire(void)
 	proof_forget();
 	if (presence_listener < 0)
 		return;
-	unlinkat(directory, presence_name, 0);
+	directory_remove(presence_name, S_IFSOCK);
 	directory_sweep();
 	files_close(presence_listener);
 	presence_listener = -1;

@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"os"
@@ -34,6 +35,7 @@ import (
 	"exnet/directsockets/internal/tables"
 	"exnet/directsockets/launch"
 	"exnet/directsockets/status"
+	"exnet/fabric/dir"
 )
 
 // A Verdict is the answer.
@@ -261,21 +263,14 @@ func obstacles(pid int) []string {
 
 // trusted says why this user's programs will not use a fabric directory that
 // is there.
-func trusted(dir string) string {
-	var st unix.Stat_t
-	if err := unix.Stat(dir, &st); err != nil {
+func trusted(fabric string) string {
+	switch err := dir.Judge(fabric, dir.Policy()); {
+	case errors.Is(err, fs.ErrNotExist):
 		return "" // the library makes it
-	}
-	const group, others = 0o020, 0o002
-	switch euid := uint32(os.Geteuid()); {
-	case st.Mode&unix.S_IFMT != unix.S_IFDIR:
-		return dir + " is not a directory"
-	case st.Mode&others != 0:
-		return "everybody may write into " + dir
-	case st.Uid != euid && st.Uid != 0 && st.Mode&group == 0:
-		return fmt.Sprintf("%s belongs to user %d", dir, st.Uid)
-	case unix.Access(dir, unix.W_OK|unix.X_OK) != nil:
-		return "this user may not write into " + dir
+	case err != nil:
+		return err.Error()
+	case unix.Access(fabric, unix.W_OK|unix.X_OK) != nil:
+		return "this user may not write into " + fabric
 	}
 	return ""
 }

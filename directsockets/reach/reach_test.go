@@ -56,6 +56,9 @@ func TestTryWithoutAListener(t *testing.T) {
 // What stands against an upgrade, one by one, with this process as the peer.
 func TestJudge(t *testing.T) {
 	ours := t.TempDir()
+	if err := os.Chmod(ours, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	open, file := filepath.Join(ours, "open"), filepath.Join(ours, "file")
 	if err := os.Mkdir(open, 0o700); err != nil {
 		t.Fatal(err)
@@ -77,7 +80,7 @@ func TestJudge(t *testing.T) {
 		"another":         {status.Process{Fabric: t.TempDir()}, ours, "peer not in this fabric directory"},
 		"not there":       {status.Process{Fabric: ours}, ours + "/later", "peer not in this fabric directory"},
 		"no directory":    {status.Process{}, ours, "no fabric directory"},
-		"open to all":     {status.Process{Fabric: open}, open, "everybody may write"},
+		"open to all":     {status.Process{Fabric: open}, open, "lets everyone in"},
 		"a file":          {status.Process{Fabric: file}, file, "not a directory"},
 		"version":         {status.Process{Err: status.ErrVersion}, ours, "another version"},
 	} {

@@ -81,7 +81,9 @@ const mostSubnets = 16
 // All are the settings, the most used first.
 var All = []Setting{
 	{Name: "EXN_FABRIC", Readers: both | Launcher,
-		Meaning: "the fabric directory, in which programs find their peers; unset: /run/exn for root, else exn in XDG_RUNTIME_DIR, else exn-UID in the temporary directory"},
+		Meaning: "the fabric directory, in which programs find their peers; unset: /run/exn for root, else exn in XDG_RUNTIME_DIR, else .exn in the home directory"},
+	{Name: "EXN_PEERS", Default: "same-user", Readers: both | Launcher,
+		Meaning: "whose programs meet in the fabric directory: same-user, or group for those of a group's directory, too"},
 	{Name: "EXN_DS", Kind: OnOrOff, Default: "on", Readers: both,
 		Meaning: "off keeps all connections on TCP"},
 	{Name: "EXN_POLICY", Readers: Launcher,

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/fabric"
+	"exnet/fabric/dir"
 )
 
 // A fabric directory holds
@@ -36,19 +37,10 @@ const (
 	attachPatience = 3 * time.Second
 )
 
-// DefaultDir is the fabric directory when none is named: EXN_FABRIC, else
-// /run/exn for root, else exn in XDG_RUNTIME_DIR or in /tmp under the user's ID.
+// DefaultDir is the fabric directory when none is named (dir.Default), or "" where there is none.
 func DefaultDir() string {
-	if d := os.Getenv("EXN_FABRIC"); d != "" {
-		return d
-	}
-	if os.Geteuid() == 0 {
-		return "/run/exn"
-	}
-	if d := os.Getenv("XDG_RUNTIME_DIR"); d != "" {
-		return filepath.Join(d, "exn")
-	}
-	return filepath.Join(os.TempDir(), "exn-"+strconv.Itoa(os.Geteuid()))
+	path, _ := dir.Default()
+	return path
 }
 
 // A directory is an open fabric directory.
@@ -60,6 +52,9 @@ type directory struct {
 
 // openDirectory makes or checks the fabric directory.
 func openDirectory(path string) (*directory, error) {
+	if path == "" {
+		return nil, dir.ErrNone
+	}
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, err
@@ -123,20 +118,15 @@ func (d *directory) discard() error {
 const maxSocketPath = 107
 
 func (d *directory) checkOwner() error {
+	peers := dir.Policy()
+	if err := dir.Judge(d.path, peers); err != nil {
+		return err
+	}
 	var st unix.Stat_t
-	if err := unix.Stat(d.path, &st); err != nil {
+	if err := unix.Lstat(d.path, &st); err != nil {
 		return fmt.Errorf("fabric directory: %w", &fs.PathError{Op: "stat", Path: d.path, Err: err})
 	}
-	switch {
-	case st.Mode&unix.S_IFMT != unix.S_IFDIR:
-		return notADirectory(d.path)
-	case st.Mode&0o007 != 0:
-		return fmt.Errorf("fabric directory %s: mode %04o lets everyone in, and whoever gets in is trusted; chmod 0700 it (or 2770 for a group)", d.path, st.Mode&0o7777)
-	}
-	d.shared = st.Mode&0o070 == 0o070
-	if int(st.Uid) != os.Geteuid() && st.Uid != 0 && !d.shared {
-		return fmt.Errorf("fabric directory %s: belongs to uid %d, not to you; name your own with EXN_FABRIC, or have it shared with a group (chmod 2770)", d.path, st.Uid)
-	}
+	d.shared = peers == dir.Group && st.Mode&0o070 == 0o070
 	if err := unix.Access(d.path, unix.R_OK|unix.W_OK|unix.X_OK); err != nil {
 		return fmt.Errorf("fabric directory %s: %w; you must be its owner or in its group", d.path, err)
 	}

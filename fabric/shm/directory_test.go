@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"exnet/fabric"
+	fabricdir "exnet/fabric/dir"
 	"exnet/test/netns"
 )
 
@@ -174,10 +175,13 @@ func TestForeignDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := Attach(Config{Dir: dir})
-	wantError(t, err, nil, "uid 12345", "EXN_FABRIC", "2770")
+	wantError(t, err, nil, "uid 12345", "EXN_FABRIC", "2770", "EXN_PEERS=group")
 	if err := os.Chmod(dir, 0o2770); err != nil {
 		t.Fatal(err)
 	}
+	_, err = Attach(Config{Dir: dir})
+	wantError(t, err, nil, "EXN_PEERS=group")
+	t.Setenv(fabricdir.PeersVariable, "group")
 	attach(t, dir, 0)
 }
 
@@ -217,6 +221,7 @@ func reachable(t *testing.T) (dir, binary string) {
 // Works without root, and users in the group of a directory meet.
 func TestUsersAndGroups(t *testing.T) {
 	base, binary := reachable(t)
+	t.Setenv(fabricdir.PeersVariable, "group")
 	dir := mkdir(t, filepath.Join(base, "fabric"), 0o2770)
 	if err := os.Chown(dir, 12345, 777); err != nil {
 		t.Fatal(err)
@@ -322,11 +327,7 @@ func TestDefaultDir(t *testing.T) {
 	}
 	t.Setenv("EXN_FABRIC", "")
 	t.Setenv("XDG_RUNTIME_DIR", "/run/user/7")
-	want := "/run/user/7/exn"
-	if os.Geteuid() == 0 {
-		want = "/run/exn"
-	}
-	if d := DefaultDir(); d != want {
-		t.Errorf("%s, want %s", d, want)
+	if want, _ := fabricdir.Default(); DefaultDir() != want {
+		t.Errorf("%s, want %s", DefaultDir(), want)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -41,7 +42,7 @@ func start(t *testing.T, env []string, program string, options ...string) string
 func TestBothPumps(t *testing.T) {
 	library := built.Path(t, "libextds.so")
 	for _, with := range []string{"net", "lanes"} {
-		fabric := t.TempDir()
+		fabric := filepath.Join(t.TempDir(), "fabric")
 		env := map[string][]string{"gopump": append(os.Environ(), "EXN_FABRIC="+fabric), "pump": os.Environ()}
 		var options []string
 		if with == "net" {

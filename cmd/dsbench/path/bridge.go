@@ -6,6 +6,7 @@ import (
 	"os/exec"
 
 	"exnet/exn/netns"
+	"exnet/fabric/dir"
 )
 
 // Bridge joins the two ends by an Ethernet bridge in a namespace of its own, as containers
@@ -43,8 +44,12 @@ func (p *Path) bridge(daemon string, group int, hub netns.End) (err error) {
 	return p.up(len(p.ns)-1, exec.Command(daemon, "bridge", "--fabric", p.Fabric(), hub.Link))
 }
 
+// Peers is whose programs meet in the fabric directory: EXN_PEERS for those that use it.
+func (p *Path) Peers() dir.Peers { return p.peers }
+
 // share makes a fabric directory that programs of the group, and root's, may use.
 func (p *Path) share(group int) (err error) {
+	p.peers = dir.Group
 	if p.dir, err = Runtime(); err != nil {
 		return err
 	}

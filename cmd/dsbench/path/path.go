@@ -34,6 +34,7 @@ import (
 
 	"exnet/cmd/dsbench/measure"
 	"exnet/exn/netns"
+	"exnet/fabric/dir"
 )
 
 // A Path is a network of two nodes, and sometimes of more that are not measured.
@@ -47,6 +48,7 @@ type Path struct {
 	Accompany func() (end func() error, err error)
 
 	dir      string     // of exn0 and bridge, for the fabric and for what daemons say
+	peers    dir.Peers  // whose programs meet there
 	ready    []net.Conn // where daemons say what they are up to
 	ns       []*netns.NS
 	programs []*program

@@ -18,6 +18,7 @@ import (
 	"exnet/cmd/dsbench/path"
 	"exnet/directsockets/launch"
 	"exnet/directsockets/status"
+	"exnet/fabric/dir"
 )
 
 // An arena is where one run takes place: a server, a client, a directory.
@@ -25,6 +26,7 @@ type arena struct {
 	*bench
 	dir            string     // for what the programs keep
 	fabric         string     // the fabric directory
+	peers          dir.Peers  // whose programs meet there
 	made           []string   // directories that go with it
 	host           string     // where the server listens
 	abroad         *path.Path // between whose ends the programs are; nil: none
@@ -103,7 +105,7 @@ func (a *arena) command(ctx context.Context, end int, command []string) *exec.Cm
 
 // environment sets that of a program.
 func (a *arena) environment(preloaded bool) []string {
-	env := append([]string{"env", "LC_ALL=C", "LD_PRELOAD=", "EXN_FABRIC=" + a.fabric}, a.env...)
+	env := append([]string{"env", "LC_ALL=C", "LD_PRELOAD=", "EXN_FABRIC=" + a.fabric, "EXN_PEERS=" + a.peers.String()}, a.env...)
 	if preloaded && a.Library != "" { // a Go program has the package
 		env = append(env, launch.Options{Fabric: a.fabric}.Environment(a.Library, nil)...)
 	}

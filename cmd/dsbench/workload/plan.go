@@ -468,7 +468,7 @@ func (b *bench) one(ctx context.Context, t *test, w way, n int) (o outcome, seen
 		a.abroad = w.path
 	}
 	if w.path != nil && w.library {
-		a.fabric = w.path.Fabric() // where it is told who is on the path
+		a.fabric, a.peers = w.path.Fabric(), w.path.Peers() // where it is told who is on the path
 	}
 	watched := func() bool { return false }
 	if t.upgrades || t.announces { // to watch costs CPU time that is measured

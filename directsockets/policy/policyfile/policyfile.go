@@ -21,6 +21,7 @@ import (
 	"github.com/BurntSushi/toml"
 
 	"exnet/directsockets/policy"
+	"exnet/fabric/dir"
 )
 
 // Example is a commented file with every key.
@@ -111,6 +112,7 @@ func program(p *policy.Policy, meta toml.MetaData, t map[string]toml.Primitive) 
 		"lanes":    set("EXN_DS_LANES", number(2, 4096, "")),
 		"velo-max": set("EXN_DS_VELO_MAX", size(0, 4096, false)),
 		"memory":   set("EXN_DS_MEMORY", size(1, 1<<62, false)),
+		"peers":    set(dir.PeersVariable, peers),
 	})
 	p.Programs = append(p.Programs, g)
 	return err
@@ -270,6 +272,16 @@ func size(least, most int64, powersOnly bool) func(any) (string, error) {
 		}
 		return number(least, most, `, or like "64KiB"`)(v)
 	}
+}
+
+// peers reads whose programs meet in the fabric directory.
+func peers(v any) (string, error) {
+	s, _ := v.(string)
+	p, err := dir.ParsePeers(s)
+	if s == "" || err != nil {
+		return "", fmt.Errorf("%v: write \"same-user\" or \"group\"", v)
+	}
+	return p.String(), nil
 }
 
 func microseconds(most time.Duration) func(any) (string, error) {

@@ -23,7 +23,7 @@ func TestExample(t *testing.T) {
 		t.Fatal(err)
 	}
 	const want = "program redis-* EXN_DS_BYTES=16384 EXN_DS_CALLS=8 EXN_DS_LANES=1024 EXN_DS_MEMORY=1073741824 EXN_DS_SLOTS=64" +
-		" EXN_DS_SPIN_US=50 EXN_DS_VELO_MAX=480 EXN_DS_WINDOW=262144;" +
+		" EXN_DS_SPIN_US=50 EXN_DS_VELO_MAX=480 EXN_DS_WINDOW=262144 EXN_PEERS=same-user;" +
 		"connection postgres in 5432-5432,6432-6439 10.0.0.0/8,fd00::/8 no;"
 	if got := p.String(); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)

@@ -71,9 +71,9 @@ func TestTranslatedAddress(t *testing.T) {
 					settings = append(settings, "EXN_DS_CALLS=2")
 					args = append(args[:3], "1", "rate=20")
 				}
-				env := append(os.Environ(), ds.Preload(library, fabric, settings...)...)
+				env := append(os.Environ(), ds.Preload(library, fabric, append([]string{"EXN_PEERS=group"}, settings...)...)...)
 				if language == "Go" {
-					env = append(append(os.Environ(), "EXN_FABRIC="+fabric), settings...)
+					env = append(append(os.Environ(), "EXN_FABRIC="+fabric, "EXN_PEERS=group"), settings...)
 					args = append(args, "either")
 				}
 				log, end := serve(t, ns, env, pump, strconv.Itoa(listening+i))
@@ -140,9 +140,9 @@ func TestToldOfAnother(t *testing.T) {
 				}
 				return []pair{halves(clients[i], i, clients[i+1], i+1), halves(clients[i+1], i+1, clients[i], i)}
 			})
-			env := append(os.Environ(), ds.Preload(library, fabric, "EXN_DS_VERBOSE=1")...)
+			env := append(os.Environ(), ds.Preload(library, fabric, "EXN_PEERS=group", "EXN_DS_VERBOSE=1")...)
 			if language == "Go" {
-				env = append(os.Environ(), "EXN_FABRIC="+fabric, "EXN_DS_VERBOSE=1")
+				env = append(os.Environ(), "EXN_FABRIC="+fabric, "EXN_PEERS=group", "EXN_DS_VERBOSE=1")
 			}
 			var logs [2]*bytes.Buffer
 			var ends [2]func()
@@ -189,7 +189,8 @@ func translated(t *testing.T, ports int) *netns.NetNS {
 	return ns
 }
 
-// groups is a fabric directory of a group's: without a board each end asks the kernel.
+// groups is a fabric directory of a group's, for programs with EXN_PEERS=group: without a board
+// each end asks the kernel.
 func groups(t *testing.T) string {
 	t.Helper()
 	fabric := ds.Fabric(t)

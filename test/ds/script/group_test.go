@@ -56,7 +56,7 @@ func TestGroupDirectory(t *testing.T) {
 		lanes bool
 	}{{"members", group, true}, {"stranger", bob, false}} {
 		t.Run(c.name, func(t *testing.T) {
-			play(t, script.Stage{Player: by, Env: ds.Preload(library, fabric),
+			play(t, script.Stage{Player: by, Env: ds.Preload(library, fabric, "EXN_PEERS=group"),
 				As: map[script.End]*syscall.Credential{script.A: {Uid: alice, Gid: group}, script.B: {Uid: bob, Gid: c.group}},
 				Before: func(pids map[script.End]int) {
 					for _, end := range both {

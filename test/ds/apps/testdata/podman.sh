@@ -6,7 +6,7 @@
 #
 #	podman.sh CASE DIR FABRIC LIBRARY EXN-TUN
 set -e
-what=$1 dir=$2 fabric=$3 library=$4 tun=$5
+what=$1 dir=$2 fabric=$3 library=$4 tun=$5 peers=same-user
 
 # The machine's own places are hidden: podman and crun keep locks and states in /dev/shm
 # and /run, and crun gives the devices that a container has as its input and output to
@@ -54,7 +54,7 @@ run() {
 	shift
 	podman run -d --name "$name" --cgroups=disabled --ulimit nofile=1024:4096 --ulimit nproc=1024:4096 $flags \
 		-v "$fabric":"$fabric" -v "$library":/usr/local/lib/libextds.so:ro \
-		-e LD_PRELOAD=/usr/local/lib/libextds.so -e EXN_FABRIC="$fabric" exnet-redis "$@" >/dev/null
+		-e LD_PRELOAD=/usr/local/lib/libextds.so -e EXN_FABRIC="$fabric" -e EXN_PEERS=$peers exnet-redis "$@" >/dev/null
 }
 # ask, given HOST [PORT], asks redis there without end, once it answers.
 ask='until redis-cli -h $0 -p ${1:-6379} ping >/dev/null 2>&1; do sleep 0.1; done; exec redis-benchmark -h $0 -p ${1:-6379} -c 5 -l -q -t get'
@@ -112,7 +112,7 @@ bridged() {
 	plug client 10.3.0.7/24
 }
 mapped="--uidmap 0:200000:65536 --gidmap 0:0:1000"
-group() { chown 0:777 "$fabric"; chmod 2770 "$fabric"; }
+group() { chown 0:777 "$fabric"; chmod 2770 "$fabric"; peers=group; }
 
 case $what in
 read-only) server --read-only; client --read-only ;;

@@ -91,7 +91,7 @@ ip link set lo up
 systemd-tmpfiles --create /etc/tmpfiles.d/exnet.conf
 client() {
 	systemctl stop client 2>/dev/null
-	systemd-run -q --unit client --collect -p User=alice -p SupplementaryGroups=exnet -p StandardOutput=null \
+	systemd-run -q --unit client --collect -p User=alice -p SupplementaryGroups=exnet -p Environment=EXN_PEERS=group -p StandardOutput=null \
 		/usr/local/bin/exn-tun run --fabric $fabric -- redis-cli -r 1000000 -i 0.002 ping
 	until [ "$(exn-tun show sockets --fabric $fabric | grep -cE ' lane  +[^ ]+  +[0-9]')" -ge 2 ]; do
 		systemctl -q is-active redis-server client || { journalctl -u redis-server -u client -n 20 --no-pager; exit 1; }

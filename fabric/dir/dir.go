@@ -1,0 +1,152 @@
+// Package dir says which directory is the fabric's, and whether it may be used.
+//
+//	path, err := dir.Default()
+//	err = dir.Judge(path, dir.Policy())   // looks only
+//	f, err := dir.Open(path, dir.Policy()) // makes it if it is missing
+//
+// A fabric directory is a trust domain: whoever gets in can have descriptors received and
+// memory mapped. So it must be the user's own, and nobody else may enter it. A group may share
+// one only where the operator asks for that (EXN_PEERS=group).
+//
+// The library (directsockets/preload/directory.c) has the same rule.
+package dir
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Peers says whose programs meet in a fabric directory.
+type Peers int
+
+const (
+	// SameUser is the default: only programs of the user that the directory belongs to.
+	SameUser Peers = iota
+	// Group: programs of different users who share the directory by its group.
+	Group
+)
+
+// PeersVariable is the environment variable that Policy reads.
+const PeersVariable = "EXN_PEERS"
+
+func (p Peers) String() string {
+	if p == Group {
+		return "group"
+	}
+	return "same-user"
+}
+
+// ParsePeers reads what String writes. The empty text is the default.
+func ParsePeers(text string) (Peers, error) {
+	switch text {
+	case "", "same-user":
+		return SameUser, nil
+	case "group":
+		return Group, nil
+	}
+	return SameUser, fmt.Errorf("%q: write same-user or group", text)
+}
+
+// Policy is what the environment says. What it does not understand is the default, the stricter one.
+func Policy() Peers {
+	p, _ := ParsePeers(os.Getenv(PeersVariable))
+	return p
+}
+
+// ErrNone says that there is no directory by default.
+var ErrNone = errors.New("no fabric directory: neither XDG_RUNTIME_DIR nor HOME names an absolute path; set EXN_FABRIC")
+
+// ErrUntrusted is wrapped by what Judge and Open say of a directory that others can get into.
+var ErrUntrusted = errors.New("fabric directory not trusted")
+
+// Default is the fabric directory when none is named: EXN_FABRIC, else /run/exn for root, else
+// exn in XDG_RUNTIME_DIR, else .exn in the home directory. It is never below /tmp, where
+// another user could make it first.
+func Default() (string, error) {
+	if d := os.Getenv("EXN_FABRIC"); d != "" {
+		return d, nil
+	}
+	if os.Geteuid() == 0 {
+		return "/run/exn", nil
+	}
+	if d := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(d) {
+		return filepath.Join(d, "exn"), nil
+	}
+	if d := os.Getenv("HOME"); filepath.IsAbs(d) {
+		return filepath.Join(d, ".exn"), nil
+	}
+	return "", ErrNone
+}
+
+// Judge says why this process would not use a directory, with the remedy; nil: it would. It makes
+// nothing. One that is missing is an error that wraps fs.ErrNotExist.
+func Judge(path string, peers Peers) error {
+	f, err := look(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return JudgeFile(f, peers)
+}
+
+// Open makes the directory 0700 if it is missing, and opens it. Whatever follows should go by the
+// descriptor, not by the path, whose upper parts may change.
+func Open(path string, peers Peers) (*os.File, error) {
+	if err := os.Mkdir(strings.TrimRight(path, "/"), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, fmt.Errorf("fabric directory: %w", err)
+	}
+	f, err := look(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := JudgeFile(f, peers); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// look opens a directory whose last part is no symbolic link.
+func look(path string) (*os.File, error) {
+	plain := strings.TrimRight(path, "/") // with a slash behind it a link would be followed
+	fd, err := unix.Open(plain, unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err == nil {
+		return os.NewFile(uintptr(fd), plain), nil
+	}
+	if st, e := os.Lstat(plain); e == nil {
+		switch {
+		case st.Mode()&fs.ModeSymlink != 0:
+			return nil, fmt.Errorf("%w: %s is a symbolic link; name what it leads to", ErrUntrusted, path)
+		case !st.IsDir():
+			return nil, fmt.Errorf("%w: %s is not a directory; name another", ErrUntrusted, path)
+		}
+	}
+	return nil, fmt.Errorf("fabric directory: %w", &fs.PathError{Op: "open", Path: path, Err: err})
+}
+
+// JudgeFile judges an open directory.
+func JudgeFile(f *os.File, peers Peers) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return fmt.Errorf("fabric directory %s: %w", f.Name(), os.NewSyscallError("fstat", err))
+	}
+	const group, groupWrites, others = 0o070, 0o020, 0o007
+	mode, own := st.Mode&0o7777, int(st.Uid) == os.Geteuid()
+	switch {
+	case mode&others != 0:
+		return fmt.Errorf("%w: %s has mode %04o, which lets everyone in; chmod 0700 it (or 2770 for a group, with EXN_PEERS=group)", ErrUntrusted, f.Name(), mode)
+	case peers == SameUser && !own:
+		return fmt.Errorf("%w: %s belongs to uid %d, not to you; name your own by EXN_FABRIC, or share one with a group (chmod 2770, and EXN_PEERS=group for all)", ErrUntrusted, f.Name(), st.Uid)
+	case peers == SameUser && mode&group != 0: // an access control list shows there, too
+		return fmt.Errorf("%w: %s has mode %04o, which lets others in by its group or an access control list; chmod 0700 it, or set EXN_PEERS=group", ErrUntrusted, f.Name(), mode)
+	case !own && st.Uid != 0 && mode&groupWrites == 0:
+		return fmt.Errorf("%w: %s belongs to uid %d, and its group may not write it; name your own by EXN_FABRIC, or chmod 2770 it", ErrUntrusted, f.Name(), st.Uid)
+	}
+	return nil
+}
