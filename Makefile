@@ -13,7 +13,7 @@ library  := $(if $(preload),bin/libextds.so bin/libextds.a)
 MAKEFLAGS += --jobs=$(shell nproc 2>/dev/null || echo 1)
 
 .DEFAULT_GOAL := all
-.PHONY: all run test test-all bench fmt lint clean help FORCE
+.PHONY: all run test test-all test-adverse bench fmt lint clean help FORCE
 
 all: $(programs) $(library) bin/pump bin/gopump ## build the programs and the library into bin/ (the default)
 
@@ -28,6 +28,9 @@ test: all bin/suite ## what a change must pass, in less than a quarter of an hou
 
 test-all: all bin/suite ## the same with long matrices, seeds, soaks and fuzzing
 	$(suite) -long
+
+test-adverse: all bin/suite ## tests on one CPU, beside busy loops, with half a CPU, with slow wake-ups; CONDITIONS=one-cpu,busy,half-cpu,slow-wakes and PACKAGES choose
+	$(suite) -adverse $(or $(CONDITIONS),all) $(PACKAGES)
 
 # Its tests take the library that is here.
 suite = EXN_LIBEXTDS=$(CURDIR)/bin/libextds.so bin/suite

@@ -1,6 +1,7 @@
 // Suite runs everything that judges a change, and says how it went.
 //
 //	go run ./test/suite [-lint | -long]
+//	go run ./test/suite -adverse CONDITION,... [PACKAGE...]
 //
 // It runs gofmt, go vet and staticcheck; then all tests with the race detector but
 // those of models, which have one thread and take ten times as long with it; those
@@ -16,6 +17,12 @@
 // targets, which is listed. What still runs long after that is stopped, and fails.
 // EXN_SUITE_END, as CI sets it, is the second since 1970 at which all must have ended. A
 // test that cannot be short asks testing.Short.
+//
+// With -adverse (make test-adverse) only tests of packages in which threads or processes wait for each
+// other are run, under conditions that a quick machine does not have: one-cpu, busy (two loops
+// beside it), half-cpu (a cgroup's quota) and slow-wakes (wake-ups of ours take 0.4 ms and yields up
+// to 2 ms, internal/late), or all of them. A test that fails under one counts on time, or has found
+// what a slow machine would.
 //
 // At the end no file of the checkout may have changed and no process may be
 // left. Then follow what was not run and why, what failed, and as the last line
@@ -84,8 +91,9 @@ var errTooLong = errors.New("the time is over; what takes long belongs behind te
 func main() {
 	lintOnly := flag.Bool("lint", false, "only gofmt, go vet and staticcheck")
 	isLong := flag.Bool("long", false, "long matrices, seeds, soaks and fuzzing")
+	adverse := flag.String("adverse", "", "tests under `conditions` that a slow machine has, with commas between: one-cpu, busy, half-cpu, slow-wakes, all")
 	flag.Parse()
-	if flag.NArg() > 0 || *lintOnly && *isLong {
+	if flag.NArg() > 0 && *adverse == "" || flag.NFlag() > 1 {
 		flag.Usage()
 		os.Exit(2)
 	}
@@ -101,11 +109,24 @@ func main() {
 	if end, err := strconv.ParseInt(os.Getenv(endVariable), 10, 64); err == nil {
 		times = times.within(time.Until(time.Unix(end, 0)))
 	}
+	if *adverse != "" {
+		times = schedule{limit: adverseLimit}
+	}
 	begun := time.Now()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	ctx, cancel := context.WithTimeoutCause(ctx, times.limit, errTooLong)
 	run := &suite{report: newReport(os.Stdout), long: *isLong, mark: newMark(), times: times, until: begun.Add(times.seeds), fuzzUntil: begun.Add(times.fuzz)}
-	run.all(ctx, *lintOnly)
+	if *adverse != "" {
+		under, err := chosenConditions(*adverse)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "suite:", err)
+			os.Exit(2)
+		}
+		run.until = time.Time{}
+		run.watched(ctx, run.adverse(under, flag.Args()))
+	} else {
+		run.all(ctx, *lintOnly)
+	}
 	cancel()
 	stop()
 	if run.summarize() > 0 {
@@ -134,6 +155,11 @@ func (s *suite) all(ctx context.Context, lintOnly bool) {
 		}
 		steps = append(steps, s.elastic, s.fuzz)
 	}
+	s.watched(ctx, steps...)
+}
+
+// watched runs them, and looks what they leave behind.
+func (s *suite) watched(ctx context.Context, steps ...func(context.Context)) {
 	before, statusErr := checkoutState(ctx)
 	for _, step := range steps {
 		step(ctx)
