@@ -84,6 +84,8 @@ const (
 	reasonBrief
 	reasonNAT
 	reasonUnread
+	_ // seccomp
+	reasonPlain
 )
 
 var meetings struct {

@@ -24,8 +24,8 @@ type showSocketsCommand struct {
 // Help is the long text of --help.
 func (*showSocketsCommand) Help() string {
 	return `Lists the TCP sockets of programs that run by exn-tun run, as ss -tp does those of all: those of your own programs, or for root of all. ` +
-		`STATE is lane, tcp (for good), or where a socket is on its way from one to the other; addresses are known from the first step on. ` +
-		`TCP, VELO (small messages), RMA (the window) and ZCOPY (straight from memory to memory) are bytes read/written by each way. REASON says why a socket is on TCP, or was.`
+		`STATE is lane, tcp, or where a socket is on its way from one to the other. ` +
+		`TCP, VELO (small messages), RMA (the window) and ZCOPY (straight from memory to memory) are bytes read/written by each way. REASON says why a socket is on TCP, or was; who is at the other end is found as far as your user may see it.`
 }
 
 // A socketRow is one socket in the output.
@@ -40,6 +40,9 @@ type socketRow struct {
 	Reads   string         `json:"reads"`  // "lane" or "tcp"
 	Writes  string         `json:"writes"` // likewise
 	Reason  string         `json:"reason,omitempty"`
+	Why     string         `json:"why,omitempty"` // the reason, with who is at the other end where that matters
+	Other   string         `json:"peer_program,omitempty"`
+	OtherID int            `json:"peer_pid,omitempty"`
 	Remedy  string         `json:"remedy,omitempty"`
 	TCP     status.Bytes   `json:"tcp"`
 	VELO    status.Bytes   `json:"velo"`
@@ -95,6 +98,7 @@ func (c *showSocketsCommand) rows(fabric string) (socketRows, error) {
 	if err != nil {
 		return rows, err
 	}
+	status.Explain(processes)
 	for _, p := range processes {
 		if fabric != "" && !p.In(fabric) {
 			continue
@@ -109,7 +113,10 @@ func (c *showSocketsCommand) rows(fabric string) (socketRows, error) {
 			row := socketRow{Program: p.Program, PID: p.PID, Fabric: p.Fabric, Local: s.Local, Peer: s.Remote, Inode: s.Inode,
 				State: s.State.String(), Reads: way(s.ReadsLane), Writes: way(s.WritesLane), TCP: s.TCP, VELO: s.VELO, RMA: s.RMA, ZCopy: s.ZCopy}
 			if s.Reason != status.None {
-				row.Reason, row.Remedy = s.Reason.String(), s.Reason.Remedy()
+				row.Reason, row.Why, row.Remedy = s.Reason.String(), s.Why(), s.Remedy()
+			}
+			if s.Peer.PID != 0 {
+				row.Other, row.OtherID = s.Peer.Program, s.Peer.PID
 			}
 			rows.Sockets = append(rows.Sockets, row)
 		}
@@ -128,7 +135,7 @@ func (rows socketRows) print(out io.Writer, messages messages) error {
 			state = "lane (not yet)"
 		}
 		fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", r.Program, r.PID, place(r.Local), place(r.Peer), state,
-			bothWays(r.TCP), bothWays(r.VELO), bothWays(r.RMA), bothWays(r.ZCopy), r.Reason), "\t"))
+			bothWays(r.TCP), bothWays(r.VELO), bothWays(r.RMA), bothWays(r.ZCopy), r.Why), "\t"))
 	}
 	for _, p := range rows.Problems {
 		fmt.Fprintf(messages, "exn-tun: %s\n", p)

@@ -57,6 +57,7 @@ struct conn *conn_new(int fd, enum conn_state state, bool nonblock)
 		return NULL;
 	}
 	atomic_init(&c->nonblock, nonblock);
+	atomic_init(&c->number, (uint32_t)fd + 1);
 	if (conn_never != REASON_NONE) {
 		c->reason = conn_never;
 		state = CONN_OFF;
@@ -260,6 +261,8 @@ void conn_close(int fd, bool real_too)
 	int copy = c->refs > 1 ? number_here(c) : -1;
 	if (epset_closed(c, fd, copy))
 		conn_stay(c, copy, REASON_NESTED);
+	if (c->number == (uint32_t)fd + 1 && family_made(c))
+		c->number = (uint32_t)(copy + 1);
 	bool last = atomic_fetch_sub(&c->refs, 1) == 1, left = !last && copy < 0;
 	files_end();
 	if (last && c->sole && conn_engaged(c) && c->users > 1) {

@@ -172,6 +172,12 @@ struct conn *family_conn_next(struct conn *after)
 	return NULL;
 }
 
+bool family_made(const struct conn *c)
+{
+	struct tables *t = tables;
+	return t && memory >= 0 && c >= t->conns && c < t->conns + FAMILY_CONNS;
+}
+
 // seats_made: the family has seats, and this process, if it made them, the first.
 static bool seats_made(void)
 {
@@ -337,6 +343,7 @@ const char *const reason_names[REASON_COUNT] = {
 	"option", "nested or inherited epoll set", "peer gone", "tripwire", "hostile memory",
 	"process died inside a call", "test", "privilege", "refused by peer",
 	"io_uring", "raw system call", "policy", "short connections", "nat", "unread", "seccomp",
+	"peer without the library",
 };
 const char *const state_names[] = {
 	"free", "new", "listener", "counting", "offered", "attaching", "attached", "engaging", "engaged", "tcp", "closed", "resting",

@@ -76,6 +76,7 @@ enum reason {
 	REASON_NAT,        // the other end has other addresses
 	REASON_UNREAD,     // for now: its peer does not read
 	REASON_SECCOMP,    // the process has set a filter of system calls
+	REASON_PLAIN,      // the peer has no library
 	REASON_COUNT,
 };
 extern const char *const reason_names[REASON_COUNT];
@@ -136,7 +137,8 @@ struct conn {
 	_Atomic bool watched;   // the program asks by calls that we see whether there is something: poll, epoll_wait, many reads
 	_Atomic uint8_t vain;   // before that: reads that found nothing since one found something
 	_Atomic bool nonblock;
-	_Atomic bool named;     // tuple and ino are set
+	_Atomic bool known;     // tuple and ino are set
+	_Atomic bool named;     // and what else tuple_identify finds out
 	_Atomic bool engaged;   // it has been; every process that holds it has the mapping
 	_Atomic bool unlaned;   // an option was set that lanes do not do
 	_Atomic bool inq;       // TCP_INQ: recvmsg says what is left to read
@@ -160,6 +162,7 @@ struct conn {
 	uint16_t port; // of the server, network order; 0: unknown
 	uint32_t mark; // for walks over descriptors
 	_Atomic uint32_t rcvlowat; // the program's; the kernel's is 1 while engaged
+	_Atomic uint32_t number; // a descriptor of the process that made it, plus one, for status.h; 0: it has none left
 	_Atomic uint64_t rcvtimeo_ns, sndtimeo_ns; // 0: none
 	_Atomic int32_t linger_s;                  // -1: off
 	struct tuple tuple, other; // as both ends see it; the ports of other are 0: it is not known how that does
@@ -241,6 +244,7 @@ struct conn *family_conn_new(void);       // NULL when there is no room
 void family_conn_free(struct conn *c);    // once refs and users are 0
 // family_conn_next walks over those in use that this process has made.
 struct conn *family_conn_next(struct conn *after);
+bool family_made(const struct conn *c); // this process has made it
 struct channel *family_channel_new(void); // likewise
 bool family_channel_known(const struct channel *ch); // its memory is ours, or of those that forked us
 // family_channels walks over the live channels that this process can use.

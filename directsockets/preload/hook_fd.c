@@ -55,8 +55,11 @@ EXPORT int connect(int fd, const struct sockaddr *a, socklen_t n)
 	struct conn *c = conn_get(fd);
 	if (!c)
 		return real.connect(fd, a, n);
-	if (a && a->sa_family == AF_UNSPEC)
+	if (a && a->sa_family == AF_UNSPEC) {
 		conn_stay(c, fd, REASON_OPTION);
+		c->known = false; // the next connection has other ends
+		c->tuple = (struct tuple){0};
+	}
 	if (config.require && c->state == CONN_NEW && !rendezvous_possible()) {
 		config_say("a connection is refused, for EXN_DS_REQUIRE is set and %s/ds cannot be used", config.fabric);
 		conn_put(c);

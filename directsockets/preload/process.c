@@ -49,6 +49,7 @@
 #include "nap.h"
 #include "rendezvous.h"
 #include "single.h"
+#include "tuple.h"
 
 const volatile uint32_t *process_alive;
 struct clock_both clock_origin;
@@ -84,7 +85,6 @@ void process_conns(void (*f)(struct conn *c, int fd, bool first))
 
 void process_inherit(struct conn *c, int fd, bool first)
 {
-	(void)fd;
 	c->sole = false;
 	uint64_t own = family_own();
 	if (first && heir && own && !(atomic_fetch_or(&c->holders, own) & own))
@@ -93,6 +93,8 @@ void process_inherit(struct conn *c, int fd, bool first)
 	if (first)
 		conn_hold(c, heir ? *heir : own);
 	atomic_fetch_add(&c->refs, 1);
+	if (first && c->state == CONN_COUNTING && single_thread())
+		tuple_know(c, fd); // for who looks: in the child it has no number that is published
 }
 
 void process_disinherit(struct conn *c, int fd, bool first)

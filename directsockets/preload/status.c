@@ -38,6 +38,7 @@ void status_fill(struct status_head *h, uint64_t offset, uint32_t size, uint32_t
 		.rma_tx = offsetof(struct conn, tx.rma_bytes),
 		.zcopy_rx = offsetof(struct conn, rx.advert.taken),
 		.zcopy_tx = offsetof(struct conn, tx.advert.taken),
+		.number = offsetof(struct conn, number),
 	};
 	prctl(PR_GET_NAME, h->program);
 	snprintf(h->fabric, sizeof h->fabric, "%s", config.fabric);

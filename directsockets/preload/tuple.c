@@ -154,17 +154,33 @@ bool tuple_translated(struct conn *c)
 	return true;
 }
 
-enum reason tuple_identify(struct conn *c, int fd)
+bool tuple_know(struct conn *c, int fd)
 {
 	struct sockaddr_storage s = {0}, p = {0};
 	socklen_t n = sizeof s, k = sizeof p;
 	struct stat st;
-	int protocol = 0;
-	socklen_t m = sizeof protocol;
+	if (c->known)
+		return true;
 	if (getsockname(fd, (struct sockaddr *)&s, &n) < 0 || getpeername(fd, (struct sockaddr *)&p, &k) < 0 ||
 	    real_fstat(fd, &st) < 0)
+		return false;
+	if ((s.ss_family == AF_INET || s.ss_family == AF_INET6) && s.ss_family == p.ss_family) {
+		tuple_side(c->tuple.local, &c->tuple.local_port, &s);
+		tuple_side(c->tuple.remote, &c->tuple.remote_port, &p);
+		c->tuple.v6 = s.ss_family == AF_INET6;
+	}
+	c->ino = st.st_ino;
+	c->known = true;
+	return true;
+}
+
+enum reason tuple_identify(struct conn *c, int fd)
+{
+	int protocol = 0;
+	socklen_t m = sizeof protocol;
+	if (!tuple_know(c, fd))
 		return REASON_NO_PEER;
-	if ((s.ss_family != AF_INET && s.ss_family != AF_INET6) || s.ss_family != p.ss_family)
+	if (!c->tuple.local_port)
 		return REASON_NOT_LOCAL;
 	if (real.getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &m) < 0 || protocol != IPPROTO_TCP)
 		return REASON_OPTION; // MPTCP
@@ -173,11 +189,6 @@ enum reason tuple_identify(struct conn *c, int fd)
 		lock_init(&c->tx_lock);
 	}
 	int flags = real.fcntl(fd, F_GETFL);
-	memset(&c->tuple, 0, sizeof c->tuple);
-	tuple_side(c->tuple.local, &c->tuple.local_port, &s);
-	tuple_side(c->tuple.remote, &c->tuple.remote_port, &p);
-	c->tuple.v6 = s.ss_family == AF_INET6;
-	c->ino = st.st_ino;
 	c->net = home_cookie(fd);
 	c->nonblock = flags >= 0 && (flags & O_NONBLOCK);
 	c->named = true;

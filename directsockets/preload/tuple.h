@@ -16,6 +16,9 @@ void tuple_side(uint8_t to[16], uint16_t *port, const struct sockaddr_storage *s
 // tuple_port is the port in a socket's name, network order; 0: it has none.
 uint16_t tuple_port(const struct sockaddr *a, socklen_t n);
 
+// tuple_know takes the ends and the inode of a connection from the kernel, unless they are known. False: it has no ends yet.
+bool tuple_know(struct conn *c, int fd);
+
 // tuple_identify names a connection: its ends, its inode, in which namespace the other
 // end is, and how that sees it. REASON_NO_PEER: it has no ends yet. REASON_NONE: it may upgrade.
 enum reason tuple_identify(struct conn *c, int fd);

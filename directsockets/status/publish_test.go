@@ -77,7 +77,7 @@ func TestHeadIsThatOfTheLibrary(t *testing.T) {
 	var r Record
 	var want strings.Builder
 	fmt.Fprintf(&want, "%x %d %d %d %d\n", uint64(magic), version, headSize, programAt, fabricAt)
-	for i, name := range []string{"state", "reason", "tuple", "ino", "tcp_rx", "tcp_tx", "lane_rx", "lane_tx", "rx_mode", "tx_mode", "rma_rx", "rma_tx", "zcopy_rx", "zcopy_tx"} {
+	for i, name := range []string{"state", "reason", "tuple", "ino", "tcp_rx", "tcp_tx", "lane_rx", "lane_tx", "rx_mode", "tx_mode", "rma_rx", "rma_tx", "zcopy_rx", "zcopy_tx", "number"} {
 		fmt.Fprintf(&want, "%s %d\n", name, fieldsAt+4*i)
 	}
 	program := `#include <stddef.h>
@@ -90,7 +90,7 @@ int main(void)
 	printf("%llx %d %d %d %d\n", STATUS_MAGIC, STATUS_VERSION, (int)sizeof(struct status_head), AT(program), AT(fabric));
 #define FIELD(name) printf("%s %d\n", #name, AT(name))
 	FIELD(state); FIELD(reason); FIELD(tuple); FIELD(ino); FIELD(tcp_rx); FIELD(tcp_tx);
-	FIELD(lane_rx); FIELD(lane_tx); FIELD(rx_mode); FIELD(tx_mode); FIELD(rma_rx); FIELD(rma_tx); FIELD(zcopy_rx); FIELD(zcopy_tx);
+	FIELD(lane_rx); FIELD(lane_tx); FIELD(rx_mode); FIELD(tx_mode); FIELD(rma_rx); FIELD(rma_tx); FIELD(zcopy_rx); FIELD(zcopy_tx); FIELD(number);
 	if (offsetof(struct tuple, remote_port) != ` + fmt.Sprint(unsafe.Sizeof(r.tuple)-2) + ` || AT(pid) != 12 || AT(conns_offset) != 16 || AT(conn_size) != 24 || AT(conn_count) != 28)
 		puts("other places");
 	return 0;

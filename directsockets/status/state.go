@@ -41,8 +41,28 @@ const None Reason = 0
 // directory.
 const NoPeer Reason = 3
 
+// Version is the reason of a socket whose peer has another version of the library.
+const Version Reason = 6
+
+// Refused is the reason of a socket whose peer has a reason of its own.
+const Refused Reason = 22
+
 // Policy is the reason of a socket that a policy file keeps on TCP.
 const Policy Reason = 25
+
+// NoLibrary is the reason of a socket whose peer is known to have no library.
+const NoLibrary Reason = 30
+
+const setting Reason = 1
+
+// Settled is what is to be shown of a state with its reason: who has found no peer with
+// the library is on TCP, though it looks on now and then.
+func (s State) Settled(why Reason) State {
+	if s == Counting && (why == NoPeer || why == NoLibrary) {
+		return TCP
+	}
+	return s
+}
 
 // Each reason: its short name, as the library has it, what it means, and what helps. This is
 // the only table; docs/troubleshooting.md is made from it (see document_test.go).
@@ -57,7 +77,7 @@ var reasons = [...]struct{ name, meaning, remedy string }{
 		"there is no fabric directory that this user may use and can trust: it belongs to somebody else, everybody may write to it, or it is read-only for a service",
 		"name one with --fabric that belongs to the user, or to a group that the user is in, and that not everybody may write to; a service also needs ReadWritePaths= and SupplementaryGroups=; if the directory became a group's after its first use, remove the ds in it"},
 	{"no peer in this fabric directory",
-		"the peer does not use the library, or uses another fabric directory; or an address is translated on the way and no exn-tun bridge runs",
+		"nobody with the library has shown up for the other end, and who has that cannot be seen: the peer does not use the library, belongs to another user, or uses another fabric directory, which is named then; or an address is translated on the way and no exn-tun bridge runs",
 		"start the peer with exn-tun run too, with the same --fabric"},
 	{"address",
 		"the two ends are in different network namespaces, or the address is none that belongs to this host",
@@ -114,8 +134,8 @@ var reasons = [...]struct{ name, meaning, remedy string }{
 		"the program changed its user, group or capabilities",
 		"none; connections opened afterwards can use shared memory"},
 	{"refused by peer",
-		"the peer has a reason of its own",
-		"look at the peer's sockets with exn-tun show sockets"},
+		"the peer has a reason of its own, which show sockets adds if your user may see the peer",
+		"what helps against that reason"},
 	{"io_uring",
 		"the program has an io_uring that moves bytes of connections past the library, or may",
 		"none"},
@@ -137,6 +157,9 @@ var reasons = [...]struct{ name, meaning, remedy string }{
 	{"seccomp",
 		"the program has set a filter of its own system calls, which could have it killed for those of the library",
 		"none"},
+	{"peer without the library",
+		"the program at the other end, which show sockets names, was started without the library, or cannot have it: the most common mistake, for both ends need it",
+		"start it with exn-tun run too, with the same --fabric"},
 }
 
 // String is the short name.

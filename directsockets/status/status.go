@@ -28,6 +28,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"exnet/directsockets/internal/tables"
 )
 
 // A Process uses the library and has opened a TCP socket.
@@ -55,10 +57,14 @@ type Socket struct {
 	State  State
 	Reason Reason // why it is on TCP, or was
 
-	// Local and Remote are not valid before the library has looked at the
-	// socket, and so is Inode, by which ss -e names it.
+	// Local and Remote are its ends. Remote is not valid of one that is not connected,
+	// nor are both of one whose ends nobody knows: it was passed on, for instance.
+	// Inode is the number by which ss -e names it, 0 likewise.
 	Local, Remote netip.AddrPort
 	Inode         uint64
+	number        uint32 // a descriptor of the process, plus one; 0: none is known
+
+	Peer Peer // who is at the other end, if Explain was asked and it matters
 
 	ReadsLane, WritesLane bool  // whether bytes go by a lane now, per direction
 	TCP, VELO, RMA, ZCopy Bytes // by the way that they took
@@ -122,12 +128,40 @@ func Of(pid int) (p Process, found bool) {
 			return Process{}, false // it has just ended, or begun
 		}
 		p.PID, p.Err = pid, err
+		p.ends()
 		if name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err == nil {
 			p.Program = harmless(name)
 		}
 		return p, true
 	}
 	return Process{}, false
+}
+
+// ends finds the ends of sockets that the library has not asked for yet, to spare a
+// connection that may end soon the system calls: by their descriptors.
+func (p *Process) ends() {
+	of := map[uint64]*Socket{}
+	for i := range p.Sockets {
+		s := &p.Sockets[i]
+		if s.Local.IsValid() || s.number == 0 {
+			continue
+		}
+		if inode := tables.Inode(p.PID, int(s.number-1)); inode != 0 {
+			of[inode] = s
+		}
+	}
+	if len(of) == 0 {
+		return
+	}
+	tables.Each(fmt.Sprintf("/proc/%d/net", p.PID), func(t tables.Socket) bool { // else they stay unknown
+		if s := of[t.Inode]; s != nil {
+			s.Inode, s.Local = t.Inode, t.Local
+			if t.Remote.Port() != 0 {
+				s.Remote = t.Remote
+			}
+		}
+		return false
+	})
 }
 
 // open reads the memory behind a descriptor of another process. That may have

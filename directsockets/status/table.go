@@ -41,11 +41,12 @@ const (
 	fieldRMAWritten
 	fieldZCopyRead
 	fieldZCopyWritten
+	fieldNumber
 	fields
 )
 
 // width is how many bytes a field has.
-var width = [fields]uint64{4, 4, 36, 8, 8, 8, 8, 8, 4, 4, 8, 8, 8, 8}
+var width = [fields]uint64{4, 4, 36, 8, 8, 8, 8, 8, 4, 4, 8, 8, 8, 8, 4}
 
 // The limits of what is believed. A table of the library has 16384 records of
 // less than a KiB.
@@ -138,9 +139,13 @@ func (l *layout) socket(record []byte) (s Socket, used bool) {
 	if s.State == Free || s.State == Closed {
 		return s, false
 	}
+	s.State = s.State.Settled(s.Reason)
 	tuple := record[l.field[fieldTuple]:][:width[fieldTuple]]
 	s.Local, s.Remote = end(tuple[0:16], tuple[32:34]), end(tuple[16:32], tuple[34:36])
 	s.Inode = u64(fieldInode)
+	if l.field[fieldNumber] != 0 { // else the library is older, or publishes the ends of all
+		s.number = u32(fieldNumber)
+	}
 	s.ReadsLane, s.WritesLane = s.State == Lane && u32(fieldReadMode) == 1, s.State == Lane && u32(fieldWriteMode) == 1
 	s.TCP = Bytes{u64(fieldTCPRead), u64(fieldTCPWritten)}
 	s.RMA = Bytes{u64(fieldRMARead), u64(fieldRMAWritten)}
