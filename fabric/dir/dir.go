@@ -124,7 +124,7 @@ func look(path string) (*os.File, error) {
 		case st.Mode()&fs.ModeSymlink != 0:
 			return nil, fmt.Errorf("%w: %s is a symbolic link; name what it leads to", ErrUntrusted, path)
 		case !st.IsDir():
-			return nil, fmt.Errorf("%w: %s is not a directory; name another", ErrUntrusted, path)
+			return nil, fmt.Errorf("%w: %s is not a directory; name another: %w", ErrUntrusted, path, unix.ENOTDIR)
 		}
 	}
 	return nil, fmt.Errorf("fabric directory: %w", &fs.PathError{Op: "open", Path: path, Err: err})
@@ -136,17 +136,29 @@ func JudgeFile(f *os.File, peers Peers) error {
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
 		return fmt.Errorf("fabric directory %s: %w", f.Name(), os.NewSyscallError("fstat", err))
 	}
-	const group, groupWrites, others = 0o070, 0o020, 0o007
-	mode, own := st.Mode&0o7777, int(st.Uid) == os.Geteuid()
-	switch {
-	case mode&others != 0:
-		return fmt.Errorf("%w: %s has mode %04o, which lets everyone in; chmod 0700 it (or 2770 for a group, with EXN_PEERS=group)", ErrUntrusted, f.Name(), mode)
-	case peers == SameUser && !own:
-		return fmt.Errorf("%w: %s belongs to uid %d, not to you; name your own by EXN_FABRIC, or share one with a group (chmod 2770, and EXN_PEERS=group for all)", ErrUntrusted, f.Name(), st.Uid)
-	case peers == SameUser && mode&group != 0: // an access control list shows there, too
-		return fmt.Errorf("%w: %s has mode %04o, which lets others in by its group or an access control list; chmod 0700 it, or set EXN_PEERS=group", ErrUntrusted, f.Name(), mode)
-	case !own && st.Uid != 0 && mode&groupWrites == 0:
-		return fmt.Errorf("%w: %s belongs to uid %d, and its group may not write it; name your own by EXN_FABRIC, or chmod 2770 it", ErrUntrusted, f.Name(), st.Uid)
+	if why, remedy := Rule(&st, uint32(os.Geteuid()), peers); why != "" {
+		return fmt.Errorf("%w: %s %s; %s", ErrUntrusted, f.Name(), why, remedy)
 	}
 	return nil
+}
+
+// GroupRemedy is that of Rule for a directory of another user.
+const GroupRemedy = "name your own by EXN_FABRIC, or share one with a group (chmod 2770, and EXN_PEERS=group for all)"
+
+// Rule is the rule on owner and mode: why a process with that effective user ID does not trust a
+// directory, as a clause without its subject, and what helps. It is empty if it does.
+func Rule(st *unix.Stat_t, euid uint32, peers Peers) (why, remedy string) {
+	const group, groupWrites, others = 0o070, 0o020, 0o007
+	mode, own := st.Mode&0o7777, st.Uid == euid
+	switch {
+	case mode&others != 0:
+		return fmt.Sprintf("lets everyone in (mode %04o), and whoever gets in is trusted", mode), "chmod 0700 it (or 2770 for a group, with EXN_PEERS=group)"
+	case peers == SameUser && !own:
+		return fmt.Sprintf("belongs to uid %d, not to uid %d", st.Uid, euid), GroupRemedy
+	case peers == SameUser && mode&group != 0: // an access control list shows there, too
+		return fmt.Sprintf("lets others in by its group or an access control list (mode %04o)", mode), "chmod 0700 it, or set EXN_PEERS=group"
+	case !own && st.Uid != 0 && mode&groupWrites == 0:
+		return fmt.Sprintf("belongs to uid %d, and its group may not write it", st.Uid), "name your own by EXN_FABRIC, or chmod 2770 it"
+	}
+	return "", ""
 }

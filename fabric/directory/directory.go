@@ -9,8 +9,8 @@
 //
 // Programs trust what they find in a fabric directory, so a process uses one only if
 //
-//   - users other than the owner and the members of the group may not write there,
-//   - it belongs to the user of the process, or to root, or the group may write there,
+//   - package exnet/fabric/dir trusts it: it belongs to the user of the process and nobody else gets
+//     in, or EXN_PEERS=group is set and it is a group's; and it is no symbolic link,
 //   - the process may write and search there, and the file system is not read-only.
 //
 // The same holds for its subdirectory ds, where EXT-DS meets, once that exists. A directory that
@@ -32,6 +32,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"exnet/fabric/dir"
 )
 
 // Sockets is the subdirectory in which EXT-DS meets.
@@ -67,23 +69,24 @@ func shortened(path string) string {
 }
 
 const (
-	groupRemedy = "name another by --fabric or EXN_FABRIC, or let several users share one by a group (install -d -m 2770 -g GROUP DIR)"
-	modeRemedy  = "chmod 0700 it, or 2770 for a group"
+	groupRemedy = "name another by --fabric or EXN_FABRIC, or let several users share one by a group (install -d -m 2770 -g GROUP DIR, and EXN_PEERS=group)"
 )
 
 // Trusted says why a process with an effective user ID must not trust a directory, whatever it may
 // do there, or nil. It is the rule on owner and mode.
 func Trusted(path string, st *unix.Stat_t, euid uint32) error {
-	const group, others = 0o020, 0o002
-	switch {
-	case st.Mode&unix.S_IFMT != unix.S_IFDIR:
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFDIR:
+	case unix.S_IFLNK:
+		return &Error{path, "is a symbolic link", "name what it leads to", unix.ENOTDIR}
+	default:
 		return &Error{path, "is not a directory", "name another by --fabric or EXN_FABRIC", unix.ENOTDIR}
-	case st.Mode&others != 0:
-		return &Error{path, fmt.Sprintf("everybody may write there (mode %04o), and programs trust who can", st.Mode&0o7777), modeRemedy, nil}
-	case st.Uid != euid && st.Uid != 0 && st.Mode&group == 0:
-		return &Error{path, fmt.Sprintf("belongs to user %d, not to user %d", st.Uid, euid), groupRemedy, nil}
 	}
-	return nil
+	why, remedy := dir.Rule(st, euid, dir.Policy())
+	if why == "" {
+		return nil
+	}
+	return &Error{path, why, remedy, dir.ErrUntrusted}
 }
 
 // Check says why a process cannot use a directory, as an [*Error], or nil.
@@ -107,7 +110,7 @@ func Check(path string, u User) error {
 	}
 	_, err = u.check(filepath.Join(path, Sockets))
 	var e *Error
-	if errors.As(err, &e) && e.Remedy == groupRemedy {
+	if errors.As(err, &e) && (e.Remedy == groupRemedy || e.Remedy == dir.GroupRemedy) {
 		e.Remedy = "remove it, so that it is made anew with the mode of the directory above it"
 	}
 	return err
@@ -115,7 +118,7 @@ func Check(path string, u User) error {
 
 // check looks at one directory. Not found is no error.
 func (u User) check(path string) (found bool, err error) {
-	fd, err := u.open(path)
+	fd, err := u.open(path, unix.O_NOFOLLOW)
 	if errors.Is(err, unix.ENOENT) {
 		return false, nil
 	}
@@ -148,7 +151,7 @@ func (u User) writable(path string, fd int) error {
 // checkParent says whether a directory that does not exist could be made.
 func (u User) checkParent(path string) error {
 	parent := filepath.Dir(filepath.Clean(path))
-	fd, err := u.open(parent)
+	fd, err := u.open(parent, 0)
 	if err != nil {
 		return &Error{path, fmt.Sprintf("does not exist, and neither does %s", parent), "make it: install -d -m 0700 " + shortened(path), err}
 	}
@@ -173,7 +176,7 @@ func (u User) reach(path string) error {
 		}
 	}
 	for i := len(above) - 1; i >= 0; i-- {
-		fd, err := u.open(above[i])
+		fd, err := u.open(above[i], 0)
 		switch {
 		case errors.Is(err, unix.ENOENT):
 			return nil // checkParent says so

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"exnet/fabric/dir"
 )
 
 // made makes a directory with a mode, whatever the umask.
@@ -29,20 +31,25 @@ func TestSelf(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	link := filepath.Join(top, "link")
+	if err := os.Symlink(top, link); err != nil {
+		t.Fatal(err)
+	}
 	spoilt := made(t, filepath.Join(top, "spoilt"), 0o700)
 	made(t, filepath.Join(spoilt, Sockets), 0o777)
 	for name, c := range map[string]struct{ path, why string }{
 		"good":            {made(t, filepath.Join(top, "good"), 0o700), ""},
-		"readable by all": {made(t, filepath.Join(top, "readable"), 0o755), ""},
-		"a group's":       {made(t, filepath.Join(top, "group"), os.ModeSetgid|0o770), ""},
+		"readable by all": {made(t, filepath.Join(top, "readable"), 0o755), "lets everyone in"},
+		"a group's":       {made(t, filepath.Join(top, "group"), os.ModeSetgid|0o770), "lets others in"},
+		"a link":          {link, "symbolic link"},
 		"to be made":      {filepath.Join(top, "later"), ""},
-		"open to all":     {made(t, filepath.Join(top, "open"), 0o777), "everybody may write"},
+		"open to all":     {made(t, filepath.Join(top, "open"), 0o777), "lets everyone in"},
 		"a file":          {file, "is not a directory"},
 		"below a file":    {file + "/x", "not a directory"},
 		"without parent":  {filepath.Join(top, "no", "where"), "neither does"},
 		"nameless":        {"", "has no name"},
 		"long":            {"/" + strings.Repeat("x", 5000), "5001 bytes"},
-		"spoilt ds":       {spoilt, "everybody may write"},
+		"spoilt ds":       {spoilt, "lets everyone in"},
 	} {
 		err := Check(c.path, Self())
 		var e *Error
@@ -79,6 +86,7 @@ func another(t *testing.T, uid, gid uint32, groups ...uint32) User {
 
 // Other processes are judged by their users, their groups and the lists of the directory.
 func TestOthers(t *testing.T) {
+	t.Setenv(dir.PeersVariable, "group")
 	stranger, member := another(t, 4001, 4001), another(t, 4002, 4002, 4711)
 	top := made(t, filepath.Join(t.TempDir(), "top"), 0o755)
 	for p := top; p != "/"; p = filepath.Dir(p) { // others have to get there

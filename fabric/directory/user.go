@@ -71,17 +71,17 @@ func Of(pid int) (User, error) {
 }
 
 // open opens a path for looking only, in the root directory of the process.
-func (u User) open(path string) (int, error) {
-	const mode = unix.O_PATH | unix.O_CLOEXEC
+func (u User) open(path string, how int) (int, error) {
+	mode := unix.O_PATH | unix.O_CLOEXEC | how
 	if u.Root == "" {
 		return unix.Open(path, mode, 0)
 	}
-	root, err := unix.Open(u.Root, mode|unix.O_DIRECTORY, 0)
+	root, err := unix.Open(u.Root, unix.O_PATH|unix.O_CLOEXEC|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return -1, err
 	}
 	defer unix.Close(root)
-	fd, err := unix.Openat2(root, path, &unix.OpenHow{Flags: mode, Resolve: unix.RESOLVE_IN_ROOT})
+	fd, err := unix.Openat2(root, path, &unix.OpenHow{Flags: uint64(mode), Resolve: unix.RESOLVE_IN_ROOT})
 	if err == unix.ENOSYS { // Linux before 5.6, where absolute links lead to our root
 		fd, err = unix.Openat(root, strings.TrimLeft(path, "/"), mode, 0)
 	}
