@@ -2,6 +2,7 @@
 // what it replaces.
 //
 //	dsbench               every path between two programs, for about two minutes
+//	dsbench demo          what exnet does for programs, in a minute
 //	dsbench fabric        VELO and RMA in shared memory against bare shared memory
 //	dsbench exn           the interface exn0 against a relay between TUNs and veth
 //	dsbench ds --preload  the preloaded library against the kernel's TCP
@@ -30,6 +31,7 @@
 //
 // # Packages
 //
+//	demo                what make run shows
 //	comparison          every path between two programs: dsbench, figures, breakdown
 //	rawfabric, bare     dsbench fabric and its reference
 //	exn0, path          dsbench exn and the networks it makes
@@ -82,6 +84,7 @@ const exitHelp = `Exit codes: 0 measured, 1 failed (partial report), 2 bad or im
 // commands is the command line.
 type commands struct {
 	Standard  standardCommand  `cmd:"" default:"withargs" help:"Compare all paths for about two minutes (the default)."`
+	Demo      demoCommand      `cmd:"" help:"Show in a minute what exnet does for programs of this machine."`
 	Fabric    fabricCommand    `cmd:"" help:"Measure VELO and RMA in shared memory against bare shared memory."`
 	Exn       exnCommand       `cmd:"" help:"Measure the interface exn0 against a relay between TUNs and a veth pair."`
 	DS        dsCommand        `cmd:"" name:"ds" help:"Measure the library that moves TCP connections to shared memory."`

@@ -55,7 +55,7 @@ type commands struct {
 	Show    showCommand    `cmd:"" help:"Show what an interface and its fabric are doing."`
 	Metrics metricsCommand `cmd:"" help:"Print or serve figures of the connections of programs under run, for Prometheus."`
 	Capture captureCommand `cmd:"" help:"Show the frames of an interface (as tcpdump), or write them to a file."`
-	Demo    demoCommand    `cmd:"" help:"Show on this machine what a fabric is good for, against veth and loopback."`
+	Demo    demoCommand    `cmd:"" help:"Show in a minute what exnet does for programs of this machine (dsbench demo)."`
 	Version versionCommand `cmd:"" help:"Print the version of exn-tun and of what it was built with."`
 	Help    helpCommand    `cmd:"" help:"Explain exn-tun, or one of its commands."`
 }

@@ -331,6 +331,24 @@ func TestToolsHaveToAgree(t *testing.T) {
 	}
 }
 
+// Medians of 296 and 30 µs do not agree, whatever the ratios run by run; runs that lie far apart say nothing.
+func TestCrossCheck(t *testing.T) {
+	for _, c := range []struct {
+		theirs, ours []float64
+		want         string
+	}{
+		{[]float64{30e3, 30e3, 296e3, 296e3, 296e3}, []float64{30e3, 30e3, 30e3, 296e3, 296e3}, "no cross-check"},
+		{[]float64{100, 101, 102}, []float64{100, 100, 100}, "agrees within 10 %"},
+		{[]float64{120, 121, 122}, []float64{100, 100, 100}, "does not agree: it is 21 %"},
+		{[]float64{100, 100, 100, 116, 116}, []float64{91, 91, 115, 115, 115}, "does not agree"}, // run by run it would
+	} {
+		row := report.Row{Test: "rr", Path: "tcp-sockperf", Unit: report.Nanoseconds, Runs: c.theirs, ReferenceRuns: c.ours}.Finish()
+		if got := crossCheck(row); !strings.HasPrefix(got, c.want) {
+			t.Errorf("%v beside %v: %q instead of %q", c.theirs, c.ours, got, c.want)
+		}
+	}
+}
+
 // No path is always the first of a round, and none is left out of one.
 func TestRoundsAlternate(t *testing.T) {
 	p := quick(t)

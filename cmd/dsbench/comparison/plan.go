@@ -159,6 +159,7 @@ func (b *bench) open(ctx context.Context, ways []way) {
 		switch {
 		case err == nil:
 			b.paths[w.key()] = c
+			b.report.Describe(w.name, w.what)
 		case ctx.Err() == nil && !b.optional && slices.Contains(b.Paths, w.name):
 			b.report.Fail(w.key(), err)
 		case ctx.Err() == nil:
@@ -303,11 +304,21 @@ func (b *bench) row(w way, l load, read reading, size int, s, ref *series) (row 
 	case t != nil && !t.check:
 		row.Note = "not measured by dsbench: " + w.what
 	case t != nil && row.Ratio != nil:
-		if apart := math.Abs(*row.Ratio - 1); apart > agreement {
-			row.Note = fmt.Sprintf("does not agree: it is %.0f %% from what is measured here", 100*apart)
-		} else {
-			row.Note = fmt.Sprintf("agrees within %.0f %%", 100*agreement)
-		}
+		row.Note = crossCheck(row)
 	}
 	return row, true
+}
+
+// crossCheck says whether another tool found what dsbench found. Both the pairs of runs and
+// the two values that are printed have to be close.
+func crossCheck(row report.Row) string {
+	ratio, ok := row.Gain()
+	if !ok {
+		return "no cross-check: the runs of one tool or of the other lie too far apart"
+	}
+	apart := max(math.Abs(ratio-1), math.Abs(row.Value / *row.Reference - 1))
+	if apart > agreement {
+		return fmt.Sprintf("does not agree: it is %.0f %% from what is measured here", 100*apart)
+	}
+	return fmt.Sprintf("agrees within %.0f %%", 100*agreement)
 }

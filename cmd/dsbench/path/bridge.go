@@ -13,19 +13,32 @@ import (
 // are, where exn-tun bridge says who is on it. daemon is the program exn-tun. Programs of
 // the group, and root's, may use the fabric directory.
 func Bridge(daemon string, group int) (*Path, error) {
+	p, err := PlainBridge(group)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.Announce(daemon); err != nil {
+		p.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// PlainBridge is Bridge without exn-tun bridge, until [Path.Announce].
+func PlainBridge(group int) (*Path, error) {
 	const hub = 2
 	p, err := newPath("bridge", hub+1)
 	if err != nil {
 		return nil, err
 	}
-	if err := p.bridge(daemon, group, p.end(hub, 0)); err != nil {
+	if err := p.bridge(group, p.end(hub, 0)); err != nil {
 		p.Close()
 		return nil, fmt.Errorf("path %s: %w", p.Name, err)
 	}
 	return p, nil
 }
 
-func (p *Path) bridge(daemon string, group int, hub netns.End) (err error) {
+func (p *Path) bridge(group int, hub netns.End) (err error) {
 	if err := netns.Bridge(hub); err != nil {
 		return err
 	}
@@ -38,10 +51,13 @@ func (p *Path) bridge(daemon string, group int, hub netns.End) (err error) {
 			return err
 		}
 	}
-	if err := p.share(group); err != nil {
-		return err
-	}
-	return p.up(len(p.ns)-1, exec.Command(daemon, "bridge", "--fabric", p.Fabric(), hub.Link))
+	return p.share(group)
+}
+
+// Announce starts exn-tun bridge beside a bridge, and returns when it is ready.
+func (p *Path) Announce(daemon string) error {
+	hub := len(p.ns) - 1
+	return p.up(hub, exec.Command(daemon, "bridge", "--fabric", p.Fabric(), p.end(hub, 0).Link))
 }
 
 // Peers is whose programs meet in the fabric directory: EXN_PEERS for those that use it.

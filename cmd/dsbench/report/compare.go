@@ -83,7 +83,7 @@ func (r Row) point() string { return strings.TrimSpace(r.name() + " " + r.Path) 
 
 func change(before, after Row) Change {
 	c := Change{Test: after.Test, Path: after.Path, Size: after.Size, Setting: after.Setting, Unit: after.Unit, Of: Value,
-		Before: before.Value, After: after.Value, Verdict: Unknown, Noisy: before.Disturbed+after.Disturbed > 0}
+		Before: before.Value, After: after.Value, Verdict: Unknown, Noisy: before.Disturbed+after.Disturbed > 0 || before.NoResult+before.NoRatio+after.NoResult+after.NoRatio != ""}
 	was, is := before.Runs, after.Runs
 	if before.Ratio != nil && after.Ratio != nil {
 		c.Of, c.Before, c.After = Ratio, *before.Ratio, *after.Ratio

@@ -14,6 +14,9 @@
 //	"partial":  true                                 interrupted or failed: rows are missing
 //	"failures": [{"test": "rma-put", "error": "…"}]  why
 //	"skipped":  [{"what": "exn0", "why": "…"}]       what cannot be measured here, and the remedy
+//	"verdicts": ["redis answers 4 × as many …"]      what the figures mean, in sentences
+//	"paths":    {"exn0": "kernel TCP over exn0"}     what the paths of the rows are
+//	"conditions": {…}                                what the machine was like: see [Conditions]
 //
 // A row is one point of a measurement. Its first eight fields are always there:
 //
@@ -54,7 +57,9 @@
 //	target          object     what is wanted:
 //	                           {"of": "value" | "ratio", "at_least": number} or "at_most";
 //	                           of "ratio_surely": by the less favourable end of the interval
-//	met             boolean    whether it is; there if target is
+//	met             boolean    whether it is; there if target is, and a result
+//	no_result       string     why value is no result: its runs disagree, or the machine was busy
+//	no_ratio        string     the same of ratio
 //
 // More may come: readers ignore fields they do not know. Fields never change
 // their meaning. Rows are the same point in another report if test, path,

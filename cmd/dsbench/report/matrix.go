@@ -114,18 +114,24 @@ func (r *Report) notes(b *strings.Builder) {
 		}
 		fmt.Fprintf(b, "  %s: %s\n", strings.Join(points, ", "), note)
 	}
+	for _, line := range r.busy() {
+		fmt.Fprintf(b, "  %s\n", line)
+	}
 }
 
 func (r *Row) cell() string {
 	if r == nil {
 		return ""
 	}
+	if r.NoResult != "" {
+		return noResult
+	}
 	parts := []string{r.Unit.Format(r.Value)}
-	if s := percent(r.Runs); s != "" {
+	if s := r.FormatSpread(); s != "" {
 		parts = append(parts, "±"+s)
 	}
-	if r.Ratio != nil {
-		parts = append(parts, FormatRatio(*r.Ratio))
+	if gain := r.FormatGain(); gain != "" {
+		parts = append(parts, gain)
 	}
 	if r.Disturbed > 0 {
 		parts = append(parts, "!")

@@ -12,6 +12,8 @@ import (
 // when something was done: a clock that ticks would disturb what is measured.
 type Progress struct {
 	w       io.Writer // nil: shows nothing
+	lines   bool      // w is no terminal: what is done is said in lines
+	about   string    // what all of it is part of
 	start   time.Time
 	total   time.Duration // as planned
 	planned time.Duration // of what is done
@@ -30,12 +32,33 @@ func NewProgress(w io.Writer, total time.Duration) *Progress {
 	return p
 }
 
+// NewLines is NewProgress that also tells of each step where w is no terminal, in a line.
+func NewLines(w io.Writer, total time.Duration) *Progress {
+	p := NewProgress(w, total)
+	if p.w == nil {
+		p.w, p.lines = w, true
+	}
+	return p
+}
+
+// About says what the steps to come are part of.
+func (p *Progress) About(what string) {
+	if p != nil {
+		p.about = what + ": "
+	}
+}
+
 // Doing says what is done from now on.
 func (p *Progress) Doing(what string) {
-	if p != nil {
-		p.what = what
-		p.show(time.Since(p.start))
+	if p == nil || p.lines && p.about+what == p.what {
+		return
 	}
+	p.what = p.about + what
+	if p.lines {
+		fmt.Fprintf(p.w, "dsbench: %s\n", p.what)
+		return
+	}
+	p.show(time.Since(p.start))
 }
 
 // Done says that a part is done which was planned to take d.
@@ -48,13 +71,13 @@ func (p *Progress) Done(d time.Duration) {
 
 // End takes the line away.
 func (p *Progress) End() {
-	if p != nil && p.w != nil {
+	if p != nil && p.w != nil && !p.lines {
 		fmt.Fprint(p.w, "\r\x1b[K")
 	}
 }
 
 func (p *Progress) show(elapsed time.Duration) {
-	if p.w != nil {
+	if p.w != nil && !p.lines {
 		fmt.Fprintf(p.w, "\r\x1b[K%s", p.line(elapsed))
 	}
 }

@@ -17,6 +17,25 @@ type Report struct {
 	Partial  bool      `json:"partial,omitempty"`
 	Failures []Failure `json:"failures,omitempty"`
 	Skipped  []Skip    `json:"skipped,omitempty"`
+
+	Verdicts   []string          `json:"verdicts,omitempty"`
+	Conditions *Conditions       `json:"conditions,omitempty"`
+	Paths      map[string]string `json:"paths,omitempty"`
+}
+
+// Conditions are what the machine was like meanwhile. What is not known is 0.
+type Conditions struct {
+	Foreign float64 `json:"foreign_cpus"`              // CPUs that other programs took, on average
+	Apart   float64 `json:"core_to_core_ns,omitempty"` // a cache line from one CPU to the other
+	WakeUp  float64 `json:"wake_up_ns,omitempty"`      // until a thread that sleeps on the other CPU runs
+}
+
+// Describe says what a path is.
+func (r *Report) Describe(path, what string) {
+	if r.Paths == nil {
+		r.Paths = map[string]string{}
+	}
+	r.Paths[path] = what
 }
 
 // Schema is the number of the schema of the package comment. It changes when
@@ -84,6 +103,8 @@ type Row struct {
 	Lanes         *measure.Lanes `json:"lanes,omitempty"`
 	Target        *Target        `json:"target,omitempty"`
 	Met           *bool          `json:"met,omitempty"`
+	NoResult      string         `json:"no_result,omitempty"`
+	NoRatio       string         `json:"no_ratio,omitempty"`
 }
 
 // A Setting is what rows of a test differ in instead of their size: "MTU", 1500. Of
@@ -163,6 +184,7 @@ func (r Row) Finish() Row {
 			r.Interval = []float64{low, high}
 		}
 	}
+	r = r.judge()
 	r.Met = r.met()
 	return r
 }
@@ -170,7 +192,7 @@ func (r Row) Finish() Row {
 // met decides on the target; nil if there is none or nothing to decide on.
 func (r Row) met() *bool {
 	t := r.Target
-	if t == nil {
+	if t == nil || r.NoResult != "" || t.Of != Value && r.NoRatio != "" {
 		return nil
 	}
 	q := &r.Value
@@ -218,7 +240,13 @@ func Read(rd io.Reader) (*Report, error) {
 		return nil, err
 	}
 	r := new(Report)
-	return r, json.Unmarshal(data, r)
+	if err := json.Unmarshal(data, r); err != nil {
+		return nil, err
+	}
+	for i, row := range r.Rows { // older reports do not say what is no result
+		r.Rows[i] = row.Finish()
+	}
+	return r, nil
 }
 
 // WriteJSON writes the object of the package comment.

@@ -48,12 +48,12 @@ func (r *Report) compared() bool {
 }
 
 func (r Row) cells() []string {
-	c := []string{r.Test, r.Path, r.At(), r.Unit.Format(r.Value), percent(r.Runs), "", "", "", "", ""}
+	c := []string{r.Test, r.Path, r.At(), r.FormatValue(), r.FormatSpread(), "", "", "", "", ""}
 	if r.Reference != nil {
 		c[5] = r.Unit.Format(*r.Reference)
 	}
-	if r.Ratio != nil {
-		c[6], c[7] = times(*r.Ratio), percent(measure.Ratios(r.ReferenceRuns, r.Runs))
+	if ratio, ok := r.Gain(); ok {
+		c[6], c[7] = times(ratio), percent(measure.Ratios(r.ReferenceRuns, r.Runs))
 	}
 	if r.Target != nil {
 		c[8] = r.Target.format(r.Unit)
@@ -93,8 +93,14 @@ func percent(runs []float64) string {
 	return fmt.Sprintf("%.0f %%", 100*measure.Spread(runs))
 }
 
-// FormatSpread prints the interquartile range as a share of the median, "" of one run.
-func (r Row) FormatSpread() string { return percent(r.Runs) }
+// FormatSpread prints the interquartile range as a share of the median, "" of one run or where
+// there is no result.
+func (r Row) FormatSpread() string {
+	if r.NoResult != "" {
+		return ""
+	}
+	return percent(r.Runs)
+}
 
 // writeAligned writes lines of cells in columns, without trailing blanks and without
 // columns that have only a head.
@@ -172,6 +178,9 @@ func (r *Report) legend(b *strings.Builder) {
 		if row.Note != "" {
 			fmt.Fprintf(b, "  %s: %s\n", row.name(), row.Note)
 		}
+	}
+	for _, line := range r.busy() {
+		fmt.Fprintf(b, "  %s\n", line)
 	}
 	if len(disturbed) > 0 {
 		fmt.Fprintf(b, "  other programs took CPU time in some of the pairs of %s; measure again on a quiet machine\n",

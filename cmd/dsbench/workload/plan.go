@@ -83,10 +83,10 @@ type test struct {
 const portsOfServer = 25_000
 
 // An outcome is the value of a run, how many operations it did a second, and the CPU
-// time of its programs.
+// time of its programs. A run that goes by time says how many it did.
 type outcome struct {
-	value, rate float64
-	cpu         time.Duration
+	value, rate, done float64
+	cpu               time.Duration
 }
 
 // path is the way that the rows are about, and against what it is compared with.
@@ -146,7 +146,7 @@ func (p Plan) Check() error {
 }
 
 func (p Plan) tests() []test {
-	all := map[Group]func(Plan) []test{Library: Plan.libraryTests, Go: Plan.goTests, Programs: Plan.programTests, Peers: Plan.peerTests}[p.Group](p)
+	all := map[Group]func(Plan) []test{Library: Plan.libraryTests, Go: Plan.goTests, Programs: Plan.programTests, Peers: Plan.peerTests, pumps: Plan.pumpTests}[p.Group](p)
 	return slices.DeleteFunc(all, func(t test) bool { return !measure.Chosen(p.Tests, t.name) })
 }
 
