@@ -8,8 +8,8 @@ import (
 	"exnet/fabric"
 )
 
-// atuViolations: each gives one requester notification with its fault, none at
-// the target, and changes no byte anywhere.
+// atuViolations: each violation gives the requester one notification with its fault and the target
+// none, and changes no byte anywhere.
 func atuViolations(r *rig) {
 	const size = 4096
 	n := r.nodes(4)
@@ -103,7 +103,7 @@ func atuViolations(r *rig) {
 	if k := other.Poll(other.buf[:]); k != 0 {
 		r.Errorf("the foreign VPID got %d notifications", k)
 	}
-	// The last byte of a window is inside, and the owner needs no rights.
+	// The last byte of a window is inside it, and the owner needs no rights.
 	d := operation(fabric.Get, allNotifications, b, size, local.win.NLA(), readable.win.NLA())
 	r.check(a.post(d))
 	r.expect(d, a, b)
@@ -161,14 +161,13 @@ func atuRegister(r *rig) {
 	r.check(mem.Free())
 }
 
-// A layout is a window of shuffled pages and knows where its bytes are.
+// A layout is a window of shuffled pages that knows where its bytes are.
 type layout struct {
 	*region
 	spec fabric.WindowSpec
 }
 
-// pieces calls f for the pieces of memory that n bytes at i of the window are,
-// in order.
+// pieces calls f for the pieces of memory that hold n bytes at offset i of the window, in order.
 func (l layout) pieces(i, n int, f func(piece []byte)) {
 	page := l.spec.PageSize.Bytes()
 	for at := l.spec.Offset + i; n > 0; {
@@ -188,8 +187,8 @@ func (r *rig) shuffled(p *rma, rng *rand.Rand, ps fabric.PageSize, total int, ri
 	return layout{r.window(p, total*page, w), w}
 }
 
-// atuPageLists moves data between windows of shuffled pages with a first-byte
-// offset and a partial last page, and looks at every byte of both memories.
+// atuPageLists moves data between windows of shuffled pages with a first-byte offset and a partial
+// last page. It checks every byte of both memories.
 func atuPageLists(r *rig) {
 	n := r.nodes(2)
 	a, b := r.rma(n[0], 3), r.rma(n[1], 4)
@@ -203,7 +202,7 @@ func atuPageLists(r *rig) {
 			remote := r.shuffled(b, rng, v.ps, v.total, fabric.RemoteRead|fabric.RemoteWrite)
 			length := min(local.spec.Length, remote.spec.Length, fabric.RMAMaxLength)
 			i, k := rng.IntN(local.spec.Length-length+1), rng.IntN(remote.spec.Length-length+1)
-			if length > 5000 && round%2 == 1 { // also strictly inside the window
+			if length > 5000 && round%2 == 1 { // sometimes strictly inside the window
 				i, k, length = i+7, k+70, length-777
 			}
 			d := operation(c, allNotifications, b, length, local.win.NLA()+fabric.NLA(i), remote.win.NLA()+fabric.NLA(k))
@@ -227,10 +226,10 @@ func atuPageLists(r *rig) {
 	}
 }
 
-// atuDeferred deregisters both windows of an operation right after posting it.
-// The local one is in use, so the operation is not harmed; at the remote one
-// it has started or it has not. Once a window is released its memory belongs
-// to its owner: the operation neither reads it nor writes it any more.
+// atuDeferred deregisters each window of an operation right after posting it. The local window is
+// in use, so the operation is not harmed. At the remote window the operation has started or it has
+// not. Once a window is released, its memory belongs to its owner: the operation neither reads nor
+// writes it any more.
 func atuDeferred(r *rig) {
 	const size = 256 << 10
 	n := r.nodes(2)
@@ -253,7 +252,7 @@ func atuDeferred(r *rig) {
 				stale := leaving.win.NLA()
 				r.check(a.post(operation(c, fabric.NotifyRequester, b, size, local.win.NLA(), remote.win.NLA())))
 				if !here {
-					for range round % 10 { // sooner or later into the operation
+					for range round % 10 { // sooner or later in the operation
 						r.pause(rand.New(rand.NewPCG(uint64(round), 5)))
 					}
 				}

@@ -10,8 +10,8 @@ import (
 	"exnet/fabric"
 )
 
-// closing closes everything twice, at the same time and while it is in use;
-// operations after that say ErrClosed and nothing panics or hangs.
+// closing closes everything twice, concurrently and while it is in use. Later operations return
+// ErrClosed, and nothing panics or hangs.
 func closing(r *rig) {
 	moment := r.settling() / 1000
 	n := r.nodes(3)
@@ -92,7 +92,7 @@ func closing(r *rig) {
 	default:
 		r.Error("a closed node does not say so")
 	}
-	r.released(ra.bell.win) // the node took its ports along
+	r.released(ra.bell.win) // the node closed its ports
 	_, reads := n[2].ReadRegister(fabric.RegNodeID)
 	_, velo := n[2].OpenVELO(5, fabric.PortInterrupts{})
 	_, rma := n[2].OpenRMA(5, fabric.PortInterrupts{})
@@ -117,7 +117,7 @@ func closing(r *rig) {
 	n[2].Watch(func(fabric.Event) {})() // harmless
 }
 
-// allocations: Send, Poll and Post in a steady state.
+// allocations: Send, Poll and Post do not allocate in a steady state.
 func allocations(r *rig) {
 	if r.allocates != "" {
 		r.Skip(r.allocates)
@@ -140,7 +140,7 @@ func allocations(r *rig) {
 	get := operation(fabric.Get, allNotifications, rb, 4096, local.win.NLA(), remote.win.NLA())
 	immediate := fabric.RMADescriptor{Command: fabric.ImmediatePut, Mask: allNotifications, To: rb.Address(), Remote: remote.win.NLA(), Enable: 0xff}
 	pollA, pollB := func() int { return ra.Poll(ra.buf[:]) }, func() int { return rb.Poll(rb.buf[:]) }
-	r.check(ra.post(immediate)) // fetches the translation, where there is one to fetch
+	r.check(ra.post(immediate)) // fetches the translation, if the backend has to
 	take(pollA, 1)
 	take(pollB, 1)
 	for what, op := range map[string]func(){

@@ -1,5 +1,5 @@
-// Package fabrictest is the conformance suite of the fabric contract: a
-// backend is one when [Run] passes on it.
+// Package fabrictest is the conformance suite of the fabric contract: a backend conforms if [Run]
+// passes on it.
 //
 // # How to use it
 //
@@ -13,21 +13,18 @@
 //		})
 //	}
 //
-// Each point is a subtest named after the SPEC IDs that it proves and gets a
-// fresh fabric.
+// Each point is a subtest, named after the requirements that it tests, and gets a fresh fabric.
 //
 // # What it assumes
 //
-// Nothing beyond package fabric. Operations may complete at once or much
-// later; time may be real or virtual; a peer's memory need not be mapped.
-// Whoever waits sleeps on the port's interrupts, which are thereby tested all
-// the time, or looks again after a short sleep. The only time limit stops a
-// hang.
+// The suite assumes nothing beyond package fabric. Operations may complete at once or much later;
+// time may be real or virtual; a peer's memory need not be mapped. A test that waits sleeps on the
+// port's interrupts, which tests those all the time, or checks again after a short sleep. The only
+// time limit stops a hang.
 //
-// What the contract leaves open is not tested: the order of the requester and
-// completer notifications of one GET, the depth of a queue, what counts as one
-// source besides the node, and how a backend counts what only it has
-// (translations at hand, channels).
+// The suite does not test what the contract leaves open: the order of the requester and completer
+// notifications of one GET, the depth of a queue, what counts as a source besides the node, and how
+// a backend counts what only it has (cached translations, channels).
 package fabrictest
 
 import (
@@ -38,30 +35,28 @@ import (
 	"exnet/fabric"
 )
 
-// Attach attaches a node to a fabric, under a chosen ID or the lowest free one
-// (fabric.NodeAny).
+// Attach attaches a node to a fabric with the given ID, or the lowest free one (fabric.NodeAny).
 type Attach func(id fabric.NodeID) (fabric.Node, error)
 
-// A Harness is what a backend brings along.
+// A Harness describes a backend to the suite.
 type Harness struct {
-	// Fabric makes a fresh fabric without nodes and cleans it up with
-	// t.Cleanup, after the suite has closed the nodes.
+	// Fabric makes a fresh fabric without nodes. It cleans it up with t.Cleanup, which runs
+	// after the suite has closed the nodes.
 	Fabric func(t *testing.T) Attach
 
-	// Virtual runs each point in a testing/synctest bubble, so that limits
-	// and settling cost no time. The backend must never spin.
+	// Virtual runs each point in a testing/synctest bubble, so that time limits cost no time.
+	// The backend must never spin.
 	Virtual bool
 
-	// Allocates says why an operation may allocate memory; empty means that
-	// Send, Post and Poll must not.
+	// Allocates says why an operation may allocate memory. If it is empty, Send, Post and Poll
+	// must not.
 	Allocates string
 
-	// Skip maps the names of points to the reason why this configuration
-	// breaks them by definition.
+	// Skip maps the names of points to the reasons why they cannot hold in this configuration.
 	Skip map[string]string
 }
 
-// A point is one thing that a backend must get right.
+// A point is one requirement that a backend must meet.
 type point struct {
 	name string
 	run  func(*rig)
@@ -136,11 +131,11 @@ func Run(t *testing.T, h Harness) {
 	}
 }
 
-// limit stops a hang: nothing that works takes this long, also not on a busy
-// machine or a simulated network full of faults.
+// limit stops a hang. Nothing that works takes this long, even on a busy machine or a simulated
+// network full of faults.
 const limit = time.Minute
 
-// settling is how long the suite waits for what should not happen.
+// settling is how long the suite waits for something that should not happen.
 func (r *rig) settling() time.Duration {
 	if r.virtual {
 		return time.Second

@@ -9,8 +9,8 @@ import (
 	"exnet/fabric"
 )
 
-// atuImport: memory that was mapped before is as good as that from Alloc, and
-// is still there when the fabric has let go of it.
+// atuImport: memory that was mapped before works like memory from Alloc, and is still mapped when
+// the fabric has released it.
 func atuImport(r *rig) {
 	const size = 3 << 16
 	n := r.nodes(2)
@@ -30,7 +30,7 @@ func atuImport(r *rig) {
 	r.wants("import nothing", err, fabric.ErrRange)
 	mem, err := n[1].Import(fabric.Mapping{Bytes: mapped, File: uintptr(fd)}, fabric.RemoteRead|fabric.RemoteWrite)
 	r.check(err)
-	r.check(file.Close()) // it is a file of the fabric's own by now
+	r.check(file.Close()) // by now the fabric has a descriptor of its own
 	win, err := b.Register(mem, fabric.WindowSpec{Rights: fabric.RemoteRead | fabric.RemoteWrite, Offset: 100, Length: size - 100})
 	r.check(err)
 	local := r.region(a, size, 0)

@@ -12,7 +12,7 @@ import (
 	"exnet/fabric"
 )
 
-// interrupts goes through the state machine of an interrupt step by step.
+// interrupts steps through the state machine of an interrupt.
 func interrupts(r *rig) {
 	n := r.nodes(2)
 	a, b := r.velo(n[0], 1), r.velo(n[1], 1)
@@ -21,7 +21,7 @@ func interrupts(r *rig) {
 	loud, quiet := to(b.Address()), to(b.Address())
 	quiet.Quiet = true
 	raised := func() (raised, suppressed uint64) {
-		for _, node := range n { // which of the two counts is the backend's choice
+		for _, node := range n { // the backend chooses which of the two counts
 			raised += r.register(node, fabric.RegInterrupts)
 			suppressed += r.register(node, fabric.RegInterruptsSuppressed)
 		}
@@ -44,7 +44,7 @@ func interrupts(r *rig) {
 			r.Errorf("polled %d messages, want %d", got, want)
 		}
 	}
-	// arrives sends a message and waits until it has had its effect.
+	// arrives sends a message and waits until it is counted.
 	arrives := func(raises bool) {
 		r.Helper()
 		up, idle := raised()
@@ -63,7 +63,7 @@ func interrupts(r *rig) {
 		}
 	}
 
-	irq.Wait(-1) // masked from the start: returns at once
+	irq.Wait(-1) // masked at the start: returns at once
 	poll(0)
 
 	is("arm an idle port", irq.Arm(), true)
@@ -90,12 +90,12 @@ func interrupts(r *rig) {
 
 	is("arm", irq.Arm(), true)
 	arrives(true)
-	arrives(false) // told already
+	arrives(false) // raised already
 	irq.Mask()
 	is("arm after a raised interrupt was masked", irq.Arm(), false)
 	poll(2)
 
-	// A wake-up without work is possible, but not each time.
+	// A wake-up without work is allowed, but not each time.
 	woken := true
 	for try := 0; woken && try < 5; try++ {
 		is("arm", irq.Arm(), true)
@@ -111,7 +111,7 @@ func interrupts(r *rig) {
 	is("wait for a quiet and a loud message", irq.Wait(limit), true)
 	poll(2)
 
-	// Wake works on a present wait and on the next, armed or not.
+	// Wake works on a present wait and on the next one, armed or not.
 	is("arm", irq.Arm(), true)
 	r.together(func() error {
 		if !irq.Wait(limit) {
@@ -129,7 +129,7 @@ func interrupts(r *rig) {
 	is("arm", irq.Arm(), true)
 	is("a wake counts once", irq.Wait(0), false)
 
-	// The transmit half: armed before and after there is room again.
+	// The transmit half: armed before there is room again, and after.
 	for _, early := range []bool{true, false} {
 		full := r.fill(a.Address(), func(int) error { return a.Send(loud, one) })
 		if early {
@@ -163,7 +163,7 @@ func interrupts(r *rig) {
 	irq.Arm()
 	irq.Wait(-1)
 	r.check(irq.Close())
-	r.check(a.send(loud, one)) // the port works on, polled
+	r.check(a.send(loud, one)) // the port still works, by polling
 	poll(1)
 }
 
@@ -213,7 +213,7 @@ func interruptShared(r *rig) {
 	}
 }
 
-// interruptFD: a backend with descriptors lets poll(2) see a raised interrupt.
+// interruptFD: poll(2) sees a raised interrupt if the backend has descriptors.
 func interruptFD(r *rig) {
 	n := r.nodes(2)
 	a, b := r.velo(n[0], 1), r.velo(n[1], 1)
@@ -257,10 +257,9 @@ func interruptFD(r *rig) {
 	}
 }
 
-// interruptStress: three nodes talk, in both units, to one that answers, and
-// all of them sleep whenever there is nothing to poll: thousands of times
-// somebody goes to sleep while somebody else is about to wake it. A wake-up
-// that is lost shows as a wait that ends by its limit.
+// interruptStress: three nodes talk, in both units, to a fourth that answers. All of them sleep
+// whenever there is nothing to poll. So thousands of times, one goes to sleep while another is
+// about to wake it. A lost wake-up shows as a wait that ends by its limit.
 func interruptStress(r *rig) {
 	const clients, rounds = 3, 1500
 	n := r.nodes(clients + 1)

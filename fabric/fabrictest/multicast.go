@@ -6,8 +6,8 @@ import (
 	"exnet/fabric"
 )
 
-// multicastGroups: in every group, a member gets the message and neither a
-// node that is none nor the sender does, be it a member or not.
+// multicastGroups: in every group each member gets the message. Other nodes do not, and neither
+// does the sender, member or not.
 func multicastGroups(r *rig) {
 	n := r.nodes(4)
 	ports := make([]*velo, len(n))
@@ -44,7 +44,7 @@ func multicastGroups(r *rig) {
 			receive(3, g, 0)
 		} else {
 			members(g)
-			send(g, 9) // to nobody
+			send(g, 9) // no members
 			r.check(n[1].Join(g))
 			r.check(n[2].Join(g))
 			if g%2 == 0 {
@@ -76,9 +76,8 @@ func multicastGroups(r *rig) {
 	}
 }
 
-// multicastFullMember: of two members one reads and one does not. The sender
-// is not held up, the reader gets everything, and what the other one loses is
-// counted and nothing else.
+// multicastFullMember: of two members one reads and the other does not. The sender is not delayed,
+// the reader gets everything, and what the other one loses is counted, and nothing else.
 func multicastFullMember(r *rig) {
 	n := r.nodes(3)
 	a, reader, sleeper := r.velo(n[0], 1), r.velo(n[1], 1), r.velo(n[2], 1)

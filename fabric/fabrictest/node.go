@@ -9,7 +9,7 @@ import (
 	"exnet/fabric"
 )
 
-// A port is what ports of both units have.
+// A port is the common part of the ports of both units.
 type port interface {
 	Address() fabric.Address
 	Close() error
@@ -19,7 +19,8 @@ func vpids(r *rig) {
 	n := r.node(1)
 	velo := func(v fabric.VPID) (port, error) { return n.OpenVELO(v, fabric.PortInterrupts{}) }
 	rma := func(v fabric.VPID) (port, error) { return n.OpenRMA(v, fabric.PortInterrupts{}) }
-	for _, open := range []func(fabric.VPID) (port, error){velo, rma} { // each unit has VPIDs of its own
+	for _, open := range []func(fabric.VPID) (port, error){velo, rma} {
+		// each unit has its own VPIDs
 		ports := make(map[fabric.VPID]port)
 		gives := func(v, want fabric.VPID) {
 			r.Helper()
@@ -57,8 +58,8 @@ func vpids(r *rig) {
 	}
 }
 
-// vpidReopen: what the predecessor had not polled is counted and gone; the
-// successor gets only what was sent to it.
+// vpidReopen: what the old port had not polled is counted and gone. The reopened port gets only
+// what was sent to it.
 func vpidReopen(r *rig) {
 	const left = 5
 	n := r.nodes(2)
@@ -79,7 +80,7 @@ func vpidReopen(r *rig) {
 	}
 	r.counts(n[1], fabric.RegVELODiscarded, left)
 
-	// The reopened port has all of its room, also if the predecessor was full.
+	// The reopened port has all of its room, even if the old one was full.
 	r.fill(a.Address(), func(int) error { return a.Send(to(b.Address()), []byte{1}) })
 	r.check(b.Close())
 	b = r.velo(n[1], 1)
@@ -168,8 +169,8 @@ func nodeIDs(r *rig) {
 	}
 }
 
-// membership: what a watcher sees of a node that comes, leaves and comes back
-// under its ID, and that the two lives of it have nothing to do with each other.
+// membership: a watcher sees a node that joins, leaves and rejoins under its ID. The node's two
+// lives have nothing to do with each other.
 func membership(r *rig) {
 	n := r.node(1)
 	var mu sync.Mutex
@@ -191,7 +192,7 @@ func membership(r *rig) {
 		})
 		mu.Lock()
 		defer mu.Unlock()
-		// Of two nodes nobody says which is noticed first.
+		// The order in which two nodes are noticed is not defined.
 		byNode := func(a, b fabric.Event) int { return int(a.Node) - int(b.Node) }
 		saw, wanted := slices.Clone(events), slices.Clone(want)
 		slices.SortStableFunc(saw, byNode)
@@ -213,7 +214,8 @@ func membership(r *rig) {
 		if m, err := q.next(); err != nil || m.Payload()[0] != life {
 			r.Fatalf("life %d: node 7 got %x, %v", life, m.Payload(), err)
 		}
-		r.check(p.send(to(q.Address()), []byte{100 + life})) // never polled, must not reach the next life
+		// never polled; must not reach the next life
+		r.check(p.send(to(q.Address()), []byte{100 + life}))
 		r.check(other.Close())
 		sees(fabric.Event{Node: 7})
 		r.eventually("sending to a node that left is refused", func() bool {

@@ -26,7 +26,7 @@ func registersLocal(r *rig) {
 		r.Errorf("scratch holds %#x", v)
 	}
 
-	// The group register is the membership; the group of all stays.
+	// The group register is the membership. A node always stays in the group of all.
 	const all = 1 << fabric.GroupAll
 	r.check(n.Join(7))
 	if v := r.register(n, fabric.RegGroups); v != all|1<<7 {
@@ -45,8 +45,8 @@ func registersLocal(r *rig) {
 	}
 }
 
-// registersRemote reads and writes the register file of another node, and its
-// own, by GET and immediate PUT.
+// registersRemote reads and writes the register file of another node, and its own, by GET and
+// immediate PUT.
 func registersRemote(r *rig) {
 	n := r.nodes(2)
 	a, b := r.rma(n[0], 3), r.rma(n[1], 4)
@@ -134,7 +134,7 @@ func counters(r *rig) {
 	n := r.nodes(3)
 	va, vb, vc := r.velo(n[0], 1), r.velo(n[1], 1), r.velo(n[2], 1)
 	a, b := r.rma(n[0], 2), r.rma(n[1], 2)
-	const windows = 1 // the bell
+	const windows = 1 // for the bell
 	local, remote := r.region(a, 10000, 0), r.region(b, 10000, fabric.RemoteRead|fabric.RemoteWrite)
 	want := make([]map[fabric.Register]uint64, 3)
 	for i := range want {
@@ -166,7 +166,7 @@ func counters(r *rig) {
 		count(0, fabric.RegVELOSent, 1)
 		count(0, fabric.RegVELOSentBytes, k)
 	}
-	r.wants("empty message", va.Send(to(vb.Address()), nil), fabric.ErrLength) // counts nowhere
+	r.wants("empty message", va.Send(to(vb.Address()), nil), fabric.ErrLength) // is not counted
 	for range 5 {
 		r.check(vb.send(fabric.VELODescriptor{To: fabric.Address{Node: 63, VPID: 1}, Multicast: true}, make([]byte, 33)))
 		take(0, va)
@@ -182,7 +182,7 @@ func counters(r *rig) {
 		count(0, fabric.RegVELOSentBytes, 8)
 		count(2, fabric.RegVELODiscarded, 1)
 	}
-	r.settle() // what has not arrived may be counted only when a later port finds it
+	r.settle() // what has not arrived yet may be counted only when a later port finds it
 	r.check(leaving.Close())
 
 	move := func(d fabric.RMADescriptor) {
@@ -229,8 +229,10 @@ func counters(r *rig) {
 	for i := range n {
 		for reg := range fabric.RegisterCount {
 			switch reg {
-			case fabric.RegTLBHits, fabric.RegTLBMisses, fabric.RegChannels: // what a backend has of its own
-			case fabric.RegInterrupts, fabric.RegInterruptsSuppressed: // depend on who slept when
+			case fabric.RegTLBHits, fabric.RegTLBMisses, fabric.RegChannels:
+				// specific to the backend
+			case fabric.RegInterrupts, fabric.RegInterruptsSuppressed:
+				// depend on which node slept when
 			case fabric.RegLinkCRCErrors, fabric.RegLinkRetransmissions: // depend on the network
 			default:
 				r.counts(n[i], reg, want[i][reg])

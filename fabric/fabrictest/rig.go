@@ -12,7 +12,7 @@ import (
 	"exnet/fabric"
 )
 
-// A rig is what a point works with: a test and its fabric.
+// A rig holds a point's test and its fabric.
 type rig struct {
 	*testing.T
 	virtual   bool
@@ -34,7 +34,7 @@ func (r *rig) check(err error) {
 	}
 }
 
-// wants checks that an error is one of those, by errors.Is.
+// wants checks that an error is one of the wanted ones, by errors.Is.
 func (r *rig) wants(what string, err error, want ...error) {
 	r.Helper()
 	for _, w := range want {
@@ -54,8 +54,8 @@ func (r *rig) node(id fabric.NodeID) fabric.Node {
 	return n
 }
 
-// alloc allocates memory that is freed at the end, when all nodes are closed:
-// by then nobody uses it.
+// alloc allocates memory that is freed at the end, after all nodes are closed, when nobody uses it
+// any more.
 func (r *rig) alloc(n fabric.Node, size int, most fabric.Rights) fabric.Memory {
 	r.Helper()
 	mem, err := n.Alloc(size, most)
@@ -64,7 +64,7 @@ func (r *rig) alloc(n fabric.Node, size int, most fabric.Rights) fabric.Memory {
 	return mem
 }
 
-// free frees what is left of it.
+// free frees the memory that is left.
 func (r *rig) free() {
 	for _, m := range r.memories {
 		if err := m.Free(); err != nil && !errors.Is(err, fabric.ErrClosed) {
@@ -86,7 +86,7 @@ func (r *rig) nodes(n int) []fabric.Node {
 	return nodes
 }
 
-// together runs the functions at the same time; their errors fail the test.
+// together runs the functions concurrently. Their errors fail the test.
 func (r *rig) together(fs ...func() error) {
 	r.Helper()
 	r.check(parallel(fs...))
@@ -113,10 +113,10 @@ func (r *rig) eventually(what string, cond func() bool) {
 	}
 }
 
-// settle lets happen what is going to happen.
+// settle waits until everything under way has happened.
 func (r *rig) settle() { time.Sleep(r.settling()) }
 
-// pause is a tiny delay, often none.
+// pause waits for a tiny time, often none.
 func (r *rig) pause(rng *rand.Rand) {
 	switch k := rng.IntN(8); {
 	case k == 0 || r.virtual:
@@ -149,7 +149,7 @@ func (r *rig) counts(n fabric.Node, reg fabric.Register, want uint64) {
 	r.Errorf("node %d: %v is %d, want %d", n.ID(), reg, got, want)
 }
 
-// random is n bytes that a seed determines.
+// random returns n bytes that depend only on the seed.
 func random(seed uint64, n int) []byte {
 	b := make([]byte, (n+7)/8*8)
 	rng := rand.NewPCG(seed, 17)
@@ -162,13 +162,13 @@ func random(seed uint64, n int) []byte {
 	return b[:n]
 }
 
-// A velo is a VELO port whose halves sleep on interrupts of their own.
+// A velo is a VELO port whose halves have interrupts of their own.
 type velo struct {
 	fabric.VELO
 	rx, tx  fabric.Interrupt
 	buf     [8]fabric.Message
 	pending []fabric.Message
-	refused int // Sends that send had to repeat
+	refused int // calls of Send that send had to repeat
 }
 
 func (r *rig) velo(n fabric.Node, v fabric.VPID) *velo {
@@ -187,7 +187,7 @@ func (r *rig) interrupt(n fabric.Node) fabric.Interrupt {
 	return irq
 }
 
-// send sends, sleeping while there is no room.
+// send sends a message, and sleeps while there is no room.
 func (p *velo) send(d fabric.VELODescriptor, payload []byte) error {
 	for {
 		err := p.Send(d, payload)
@@ -201,7 +201,7 @@ func (p *velo) send(d fabric.VELODescriptor, payload []byte) error {
 	}
 }
 
-// next returns the next message, sleeping until there is one.
+// next returns the next message, and sleeps until there is one.
 func (p *velo) next() (fabric.Message, error) {
 	for len(p.pending) == 0 {
 		if n := p.Poll(p.buf[:]); n > 0 {
@@ -215,24 +215,24 @@ func (p *velo) next() (fabric.Message, error) {
 	return m, nil
 }
 
-// rest returns how many messages are left after everything has settled.
+// rest returns how many messages are left when everything has arrived.
 func (r *rig) rest(p *velo) int {
 	r.settle()
 	return len(p.pending) + p.Poll(p.buf[:])
 }
 
-// to is the descriptor of a plain message.
+// to returns the descriptor of a plain message.
 func to(a fabric.Address) fabric.VELODescriptor { return fabric.VELODescriptor{To: a} }
 
-// An rma is an RMA port whose halves sleep on interrupts of their own.
+// An rma is an RMA port whose halves have interrupts of their own.
 type rma struct {
 	fabric.RMA
 	node    fabric.Node
 	rx, tx  fabric.Interrupt
-	bell    *region // where others put to say that they are done
+	bell    *region // target of PUTs that only signal; see flush
 	buf     [8]fabric.Notification
 	pending []fabric.Notification
-	refused int // Posts that post had to repeat
+	refused int // calls of Post that post had to repeat
 }
 
 func (r *rig) rma(n fabric.Node, v fabric.VPID) *rma {
@@ -245,7 +245,7 @@ func (r *rig) rma(n fabric.Node, v fabric.VPID) *rma {
 	return port
 }
 
-// post posts, sleeping while there is no room.
+// post posts an operation, and sleeps while there is no room.
 func (p *rma) post(d fabric.RMADescriptor) error {
 	return p.retry(func() error { return p.Post(&d) })
 }
@@ -264,7 +264,7 @@ func (p *rma) retry(operation func() error) error {
 	}
 }
 
-// next returns the next notification, sleeping until there is one.
+// next returns the next notification, and sleeps until there is one.
 func (p *rma) next() (fabric.Notification, error) {
 	for len(p.pending) == 0 {
 		if n := p.Poll(p.buf[:]); n > 0 {
@@ -278,13 +278,13 @@ func (p *rma) next() (fabric.Notification, error) {
 	return n, nil
 }
 
-// flush rings the target's bell and returns the notifications that were ahead
-// of that, here and there.
+// flush sends an immediate PUT to the target's bell, and returns the notifications that came before
+// it, here and there.
 func (r *rig) flush(p, target *rma) (here, there []fabric.Notification) {
 	r.Helper()
 	r.check(p.post(fabric.RMADescriptor{Command: fabric.ImmediatePut, Mask: fabric.NotifyRequester | fabric.NotifyCompleter,
 		To: target.Address(), Remote: target.bell.win.NLA(), Enable: 0x80}))
-	// On a port that does both, the two come in the same queue.
+	// If a port is both ends, both notifications come in one queue.
 	bells := func(n fabric.Notification) bool {
 		return n.Command == fabric.ImmediatePut && n.Count == 1 && n.Fault == fabric.FaultNone
 	}

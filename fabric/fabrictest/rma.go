@@ -19,8 +19,8 @@ func operation(c fabric.Command, m fabric.Mask, target *rma, n int, local, remot
 	return fabric.RMADescriptor{Command: c, Mask: m, To: target.Address(), Length: n, Local: local, Remote: remote}
 }
 
-// notified lists the notifications that an operation gives where it was
-// posted and where it went (Table 3.1, RMA-7).
+// notified lists the notifications of an operation, at the port that posted it and at its target
+// (Table 3.1, RMA-7).
 func notified(d fabric.RMADescriptor, from fabric.Address) (here, there []fabric.Notification) {
 	n := fabric.Notification{Command: d.Command, Peer: d.To, Count: d.Length}
 	add := func(list *[]fabric.Notification, bit fabric.Mask, k fabric.Kind, peer fabric.Address, local fabric.NLA) {
@@ -60,8 +60,7 @@ func (r *rig) take(p *rma, n int) []fabric.Notification {
 
 func byKind(a, b fabric.Notification) int { return cmp.Compare(a.Kind, b.Kind) }
 
-// expect checks that an operation gave exactly its notifications, here and
-// there, in any order.
+// expect checks that an operation gave exactly its notifications, here and there, in any order.
 func (r *rig) expect(d fabric.RMADescriptor, p, target *rma) {
 	r.Helper()
 	wantHere, wantThere := notified(d, p.Address())
@@ -145,8 +144,8 @@ func rmaRefuses(r *rig) {
 	}
 }
 
-// rmaSplit moves the vectors of RMA-8 and checks that the last packet is where
-// the notifications say.
+// rmaSplit moves data of the sizes in RMA-8 and checks that the last packet is where the
+// notifications say.
 func rmaSplit(r *rig) {
 	n := r.nodes(2)
 	a, b := r.rma(n[0], 3), r.rma(n[1], 4)
@@ -181,7 +180,7 @@ func rmaSplit(r *rig) {
 func rmaImmediate(r *rig) {
 	n := r.nodes(2)
 	a, b := r.rma(n[0], 3), r.rma(n[1], 4)
-	// The word may straddle two pages, which need not be neighbours.
+	// The word may cross two pages, which need not be neighbours.
 	remote := r.window(b, 3*4096, fabric.WindowSpec{Rights: fabric.RemoteWrite, Length: 4100, Pages: []int{2, 0}})
 	place := func(i int) int {
 		if i < 4096 {
@@ -218,9 +217,8 @@ func rmaImmediate(r *rig) {
 	}
 }
 
-// rmaVisibility: whoever learns of a PUT, by its completer notification or by
-// a VELO message that was sent after it and asks to stay behind, sees all of
-// its data.
+// rmaVisibility: a node that learns of a PUT sees all of its data. It may learn by the completer
+// notification, or by a VELO message that was sent later with After set.
 func rmaVisibility(r *rig) {
 	const size, rounds = 64 << 10, 150
 	n := r.nodes(2)
@@ -264,14 +262,14 @@ func rmaVisibility(r *rig) {
 	}
 }
 
-// rmaBackPressure: notifications that nobody takes stop the poster; when they
-// are taken, none is missing, none comes twice and each queue is in order.
+// rmaBackPressure: notifications that nobody polls stop the poster. When they are polled, none is
+// missing, none comes twice, and each queue is in order.
 func rmaBackPressure(r *rig) {
 	n := r.nodes(2)
 	for i, mask := range []fabric.Mask{fabric.NotifyRequester, fabric.NotifyCompleter, allNotifications} {
 		a, b := r.rma(n[0], fabric.VPID(i)), r.rma(n[1], fabric.VPID(i))
 		local, remote := r.region(a, 1<<16, 0), r.region(b, 1<<16, fabric.RemoteWrite)
-		put := func(k int) fabric.RMADescriptor { // the length is its number
+		put := func(k int) fabric.RMADescriptor { // the length is the operation's number
 			return operation(fabric.Put, mask, b, 1+k%(1<<16), local.win.NLA(), remote.win.NLA())
 		}
 		r.check(a.post(put(0))) // a backend may have to fetch the translation first
@@ -333,7 +331,7 @@ func rmaFairness(r *rig) {
 		}
 	}
 	r.check(r.rma(n[senders], 1).post(immediate))
-	r.settle() // all of it has arrived
+	r.settle() // let all of it arrive
 
 	const batch = 8
 	order := make([]fabric.NodeID, 0, senders*least/2+batch)
@@ -362,11 +360,11 @@ func rmaInPlace(r *rig) {
 	remote := r.window(b, 5*4096, fabric.WindowSpec{Rights: fabric.RemoteRead, Offset: 100, Length: 9000, Pages: []int{4, 0, 2}})
 	copy(remote.bytes, random(1, len(remote.bytes)))
 	want := slices.Concat(remote.bytes[4*4096+100:], remote.bytes[:4096], remote.bytes[2*4096:][:4096])[50:][:8500]
-	const mine fabric.NLA = 12345 // passed through
+	const mine fabric.NLA = 12345 // returned unchanged
 	d := operation(fabric.Get, fabric.NotifyCompleter|fabric.NotifyResponder, b, 8500, mine, remote.win.NLA()+50)
 
 	failed := errors.New("the sink failed")
-	woken := 0 // a wake-up without work is possible, but not each time
+	woken := 0 // a wake-up without work is allowed, but not each time
 	for _, result := range []error{nil, failed, nil, nil} {
 		if !b.rx.Arm() {
 			r.Error("the responder has notifications left")
@@ -391,7 +389,7 @@ func rmaInPlace(r *rig) {
 		if done.Kind != fabric.KindCompleter || done.Local != fabric.LastPacket(mine, 8500) || done.Fault != fabric.FaultNone {
 			r.Errorf("completer %+v", done)
 		}
-		if b.rx.Wait(r.settling()) { // which masks
+		if b.rx.Wait(r.settling()) { // this masks
 			woken++
 		}
 		if b.rx.Arm() {
@@ -416,7 +414,7 @@ func rmaInPlace(r *rig) {
 	if !b.rx.Wait(limit) {
 		r.Error("Raise did not wake the responder")
 	}
-	get.Raise(fabric.Address{Node: b.Address().Node, VPID: 200}) // a port that is not
+	get.Raise(fabric.Address{Node: b.Address().Node, VPID: 200}) // a port that is not open
 	r.flush(a, b)
 
 	d.Length = 9000

@@ -18,8 +18,8 @@ func veloSizes(r *rig) {
 		d := fabric.VELODescriptor{To: b.Address(), UserTag: uint8(size % 64), MTT: uint8(size % 16), Quiet: quiet}
 		payload := random(uint64(size), size)
 		r.check(a.send(d, payload))
-		clear(payload) // the buffer is the caller's again
-		if quiet {     // which wakes nobody
+		clear(payload) // the buffer belongs to the caller again
+		if quiet {     // a quiet message wakes nobody
 			r.check(a.send(to(b.Address()), []byte{1}))
 		}
 		m, err := b.next()
@@ -62,7 +62,7 @@ func veloRefuses(r *rig) {
 		r.wants(c.name, a.Send(c.d, c.payload), c.want)
 	}
 
-	// Whether the port exists may be known only at the target.
+	// Only the target may know whether the port exists.
 	if err := a.Send(to(fabric.Address{Node: 2, VPID: 5}), one); err != nil {
 		r.wants("port that is not open", err, fabric.ErrNoPort)
 	} else {
@@ -79,9 +79,8 @@ func veloRefuses(r *rig) {
 	}
 }
 
-// veloOrder: two nodes with two ports each send to two ports of a third, each
-// pair a numbered sequence. Whatever the interleaving, every sequence arrives
-// complete and in order.
+// veloOrder: two nodes with two ports each send to two ports of a third node, each pair a numbered
+// sequence. However they interleave, every sequence arrives complete and in order.
 func veloOrder(r *rig) {
 	const count = 1500
 	n := r.nodes(3)
@@ -130,8 +129,8 @@ func veloOrder(r *rig) {
 	}
 }
 
-// numbered is a payload of random size that carries a number and, in every
-// other byte, a function of it.
+// numbered returns a payload of random size that holds a number and, in every other byte, a
+// function of it.
 func numbered(rng *rand.Rand, k uint64) []byte {
 	b := make([]byte, 8+rng.IntN(fabric.VELOMaxPayload-7))
 	binary.LittleEndian.PutUint64(b, k)
@@ -158,8 +157,8 @@ func isNumbered(m *fabric.Message, want uint64) error {
 	return nil
 }
 
-// veloBackPressure: the sender runs ahead until there is no room, then goes on
-// as fast as a dawdling receiver lets it.
+// veloBackPressure: the sender runs ahead until there is no room, and then goes on as fast as a
+// slow receiver lets it.
 func veloBackPressure(r *rig) {
 	n := r.nodes(2)
 	a, b := r.velo(n[0], 1), r.velo(n[1], 1)
@@ -195,8 +194,8 @@ func veloBackPressure(r *rig) {
 	}
 }
 
-// fill sends until there is no room, also not after all that is under way has
-// arrived, and returns how many went.
+// fill sends until there is no room, even when everything under way has arrived. It returns how
+// many it sent.
 func (r *rig) fill(p fabric.Address, send func(k int) error) int {
 	r.Helper()
 	const bound = 1 << 20
@@ -219,8 +218,8 @@ func (r *rig) fill(p fabric.Address, send func(k int) error) int {
 	return 0
 }
 
-// veloReceiverGone: the port, and then the node, of a receiver that has let a
-// sender run into back-pressure goes away. The sleeping sender is woken.
+// veloReceiverGone: a receiver whose sender sleeps for lack of room closes its port, and then its
+// node. Each time the sender is woken.
 func veloReceiverGone(r *rig) {
 	n := r.nodes(2)
 	a := r.velo(n[0], 1)
@@ -274,10 +273,9 @@ func veloSenderGone(r *rig) {
 	}
 }
 
-// veloFairness: four nodes have as much waiting as fits. While all of them
-// have, the receiver takes about as much from each; and the only message of a
-// fifth does not wait behind all that. Neither does one that always has just
-// one message get more than its share.
+// veloFairness: four nodes have sent as much as fits. While all of them have messages waiting, the
+// receiver takes about as many from each, and the only message of a fifth does not wait behind all
+// of them. A sender that always has one message gets no more than its share either.
 func veloFairness(r *rig) {
 	const senders = 4
 	n := r.nodes(senders + 2)
@@ -292,7 +290,7 @@ func veloFairness(r *rig) {
 	}
 	fifth := r.velo(n[senders], 1)
 	r.check(fifth.send(to(b.Address()), []byte{1}))
-	r.settle() // all of it has arrived
+	r.settle() // let all of it arrive
 
 	const batch = 8
 	order := make([]fabric.NodeID, 0, senders*least/2+batch)
@@ -323,8 +321,8 @@ func veloFairness(r *rig) {
 	}
 }
 
-// fair checks the order in which sources 1 to n, which all have a backlog, and
-// source n+1, which has one item, were served in batches.
+// fair checks the order in which sources were served in batches. Sources 1 to n all have a backlog;
+// source n+1 has one item.
 func (r *rig) fair(order []fabric.NodeID, n, batch int) {
 	r.Helper()
 	served := make([]int, n+2)
@@ -336,7 +334,7 @@ func (r *rig) fair(order []fabric.NodeID, n, batch int) {
 		}
 	}
 	for i := 1; i <= n; i++ {
-		// Within a factor of two, give or take a batch.
+		// Within a factor of two, plus or minus a batch.
 		if share := len(order) / n; served[i] > 2*share+batch || served[i] < share/2-batch {
 			r.Errorf("source %d got %d of %d turns: %v", i, served[i], len(order), served[1:])
 		}
