@@ -6,8 +6,8 @@
 //
 //	a, err := netns.New()
 //	b, err := netns.New()
-//	err = netns.Veth(netns.End{NS: a, Link: "to-b", Addr: "10.1.0.1/24"},
-//		netns.End{NS: b, Link: "to-a", Addr: "10.1.0.2/24"})
+//	err = netns.Veth(netns.End{NS: a, Link: "to-b", Addr: []string{"10.1.0.1/24"}},
+//		netns.End{NS: b, Link: "to-a", Addr: []string{"10.1.0.2/24"}})
 //	err = a.Do(func() (err error) { ln, err = net.Listen("tcp", "10.1.0.1:0"); return err })
 //	err = b.Start(cmd)
 //

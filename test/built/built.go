@@ -1,10 +1,9 @@
-// Package built finds what make has built, for tests that run it.
+// Package built finds the programs that make has built, for tests that run them.
 //
 //	cmd := exec.Command(built.Path(t, "exn-tun"), "version")
 //
-// It exists because go test does not see which programs a test runs: it would
-// answer from its cache when a program has changed and the test has not. A file
-// found here is one the result depends on.
+// go test does not see which programs a test runs. It would return a cached result when a program
+// has changed but the test has not. With a file found here, the result depends on that file.
 package built
 
 import (
@@ -16,8 +15,8 @@ import (
 	"testing"
 )
 
-// Path returns the absolute path of a program or library in the directory that
-// EXN_BIN names, or else in the bin directory of the checkout. It ends the test when that is not there.
+// Path returns the absolute path of a program or library in the directory that EXN_BIN names, or
+// else in the bin directory of the checkout. It ends the test if there is none.
 func Path(tb testing.TB, name string) string {
 	tb.Helper()
 	path, err := find(name)
@@ -27,7 +26,7 @@ func Path(tb testing.TB, name string) string {
 	return path
 }
 
-// start is where the test began, before a Chdir.
+// start is the directory in which the test began, before a Chdir.
 var start, startErr = os.Getwd()
 
 func find(name string) (string, error) {
@@ -44,14 +43,15 @@ func find(name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// Other builds of some of them, as those with slow wake-ups (make test-adverse).
+	// EXN_BIN has other builds of some programs, such as those with slow wake-ups (make
+	// test-adverse).
 	if dir := os.Getenv("EXN_BIN"); dir != "" {
 		if file, err := os.Open(filepath.Join(dir, name)); err == nil {
 			return file.Name(), file.Close()
 		}
 	}
 	path := filepath.Join(top, "bin", name)
-	// go test notes what is opened, not what is run.
+	// go test notes which files are opened, not which are run.
 	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("bin/%s is not built; run make", name)

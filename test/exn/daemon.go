@@ -18,11 +18,11 @@ import (
 	"exnet/test/built"
 )
 
-// A Daemon is a process of exn-tun.
+// A Daemon is a process of exn-tun, or another program, in a node.
 type Daemon struct {
 	testing.TB
 	cmd   *exec.Cmd
-	log   string // file of what it says
+	log   string // file with its output
 	ready *net.UnixConn
 	ended chan struct{}
 }
@@ -45,7 +45,7 @@ func (n *Node) start() {
 	n.mu.Unlock()
 }
 
-// launch starts a program in the node whose output goes to a file of the fleet.
+// launch starts a program in the node. Its output goes to a file of the fleet.
 func (n *Node) launch(name string, cmd *exec.Cmd) *Daemon {
 	n.Helper()
 	log, err := os.Create(filepath.Join(n.fleet.dir, name+".log"))
@@ -59,14 +59,13 @@ func (n *Node) launch(name string, cmd *exec.Cmd) *Daemon {
 	}
 	d := &Daemon{TB: n.TB, cmd: cmd, log: log.Name(), ended: make(chan struct{})}
 	go func() {
-		cmd.Wait() // how it ended is in ProcessState
+		cmd.Wait() // ProcessState says how it ended
 		close(d.ended)
 	}()
 	return d
 }
 
-// awaitReady waits until the daemon tells, as it would tell systemd, that its
-// interface can be used.
+// awaitReady waits until the daemon reports, as it would to systemd, that its interface is usable.
 func (d *Daemon) awaitReady() {
 	d.Helper()
 	buf := make([]byte, 4096)
@@ -90,7 +89,7 @@ func (d *Daemon) awaitReady() {
 	}
 }
 
-// Said is what the daemon wrote, its end if that is long.
+// Said returns the end of the daemon's output.
 func (d *Daemon) Said() []byte {
 	text, _ := os.ReadFile(d.log) // it was created
 	const most = 8 << 10
@@ -105,16 +104,15 @@ func (n *Node) Signal(sig syscall.Signal) {
 	}
 }
 
-// Kill kills the node's daemon by SIGKILL, as a crash would, and returns when
-// it is gone.
+// Kill kills the node's daemon by SIGKILL, as a crash would, and waits until it has ended.
 func (n *Node) Kill() {
 	n.Helper()
 	n.Signal(syscall.SIGKILL)
 	n.Ended()
 }
 
-// Leave ends the node's daemon in order, by SIGTERM, and returns when it is
-// gone. It must leave with exit code 0.
+// Leave ends the node's daemon in an orderly way, by SIGTERM, and waits until it has ended. Its
+// exit code must be 0.
 func (n *Node) Leave() {
 	n.Helper()
 	n.Signal(syscall.SIGTERM)
@@ -123,7 +121,7 @@ func (n *Node) Leave() {
 	}
 }
 
-// Ended waits until the node's daemon has ended and says how.
+// Ended waits until the node's daemon has ended and returns its state.
 func (n *Node) Ended() *os.ProcessState {
 	n.Helper()
 	d := n.daemon
@@ -138,18 +136,17 @@ func (n *Node) Ended() *os.ProcessState {
 	return d.cmd.ProcessState
 }
 
-// Restart starts the daemon again after it has ended, and returns when it is
-// ready.
+// Restart starts the daemon again after it has ended, and waits until it is ready.
 func (n *Node) Restart() {
 	n.Helper()
 	n.start()
 	n.daemon.awaitReady()
 }
 
-// PID is the process ID of the node's daemon.
+// PID returns the process ID of the node's daemon.
 func (n *Node) PID() int { return n.daemon.cmd.Process.Pid }
 
-// Said is what the node's daemons have written so far.
+// Said returns the output of all daemons that the node has had.
 func (n *Node) Said() string {
 	var all []byte
 	for _, d := range n.dead {
@@ -161,12 +158,12 @@ func (n *Node) Said() string {
 	return string(all)
 }
 
-// end ends what runs in the node.
+// end ends the programs that run in the node.
 func (n *Node) end() {
 	defer func() {
 		for _, d := range append(n.dead, n.daemon) {
 			if d != nil {
-				d.ready.Close() // it has said that it stops, too
+				d.ready.Close() // keep it open until now: the daemon also reports that it stops
 			}
 		}
 	}()
@@ -192,14 +189,14 @@ func (n *Node) show() ([]byte, error) {
 	return cmd.Output()
 }
 
-// Needs is what a daemon needs of its machine.
+// Needs are the resources that a daemon uses.
 type Needs struct {
 	HeapBytes   uint64 `json:"heap_bytes"`
 	Goroutines  uint64
 	Descriptors int
 }
 
-// Needs asks the node's daemon what it needs.
+// Needs asks the node's daemon which resources it uses.
 func (n *Node) Needs() Needs {
 	n.Helper()
 	var s struct{ Process Needs }
@@ -207,7 +204,7 @@ func (n *Node) Needs() Needs {
 	return s.Process
 }
 
-// Snapshot is the state of the node's interface.
+// Snapshot returns the state of the node's interface.
 func (n *Node) Snapshot() exn.Snapshot {
 	n.Helper()
 	var s struct{ Interface exn.Snapshot }
@@ -215,7 +212,7 @@ func (n *Node) Snapshot() exn.Snapshot {
 	return s.Interface
 }
 
-// state asks the node's daemon what it knows about itself.
+// state asks the node's daemon for its state.
 func (n *Node) state(to any) {
 	n.Helper()
 	out, err := n.show()
@@ -231,8 +228,8 @@ func (n *Node) state(to any) {
 	}
 }
 
-// AwaitAddress waits until an address of the node's interface is in a state, such
-// as held; "" is for one that the daemon does not have.
+// AwaitAddress waits until an address of the node's interface is in a state such as held. "" means
+// that the daemon does not have the address.
 func (n *Node) AwaitAddress(p netip.Prefix, state string) {
 	n.Helper()
 	for begin := time.Now(); ; time.Sleep(10 * time.Millisecond) {

@@ -15,7 +15,7 @@ import (
 	"exnet/test/built"
 )
 
-// startCapture records the node's frames from now on, if that was asked for.
+// startCapture records the node's frames from now on, if Options.Capture is set.
 func (n *Node) startCapture() {
 	if !n.fleet.opt.Capture {
 		return
@@ -40,7 +40,7 @@ func (n *Node) captureFile() string {
 	return filepath.Join(n.fleet.dir, "node-"+strconv.Itoa(n.ID)+".pcapng")
 }
 
-// evidence saves what a failed test leaves to look at.
+// evidence saves evidence of a failed test.
 func (f *Fleet) evidence() {
 	if !f.Failed() {
 		return
@@ -55,7 +55,8 @@ func (f *Fleet) evidence() {
 		name := "node-" + strconv.Itoa(n.ID)
 		n.NS.Do(f, func() {
 			if link, err := netlink.LinkByName(Link); err == nil {
-				text, _ := json.MarshalIndent(link.Attrs().Statistics, "", "  ") // numbers only
+				// cannot fail: only numbers
+				text, _ := json.MarshalIndent(link.Attrs().Statistics, "", "  ")
 				save(name+"-kernel.json", text)
 			}
 		})
@@ -73,7 +74,7 @@ func (f *Fleet) evidence() {
 			f.Logf("%v does not say what it did: %v", n, err)
 		}
 	}
-	files, _ := filepath.Glob(filepath.Join(f.dir, "*.log")) // the pattern is right
+	files, _ := filepath.Glob(filepath.Join(f.dir, "*.log")) // cannot fail: the pattern is valid
 	captures, _ := filepath.Glob(filepath.Join(f.dir, "*.pcapng"))
 	for _, path := range append(files, captures...) {
 		if err := copyFile(filepath.Join(dir, filepath.Base(path)), path); err != nil {

@@ -19,15 +19,14 @@ import (
 // Link is the name of the interface in every node.
 const Link = "exn0"
 
-// Options say what a fleet is like. The zero value is two nodes with TUNs and
-// the daemon's defaults.
+// Options describe a fleet. The zero value means two nodes with TUNs and the daemon's defaults.
 type Options struct {
 	Nodes   int      // 0: two
-	MTU     []int    // of each node, the last also of those that follow; 0: the daemon's default
+	MTU     []int    // of each node, the last also for all further nodes; 0: the daemon's default
 	TAP     bool     // TAPs instead of TUNs
 	Bare    bool     // without addresses
-	Flags   []string // further ones of exn-tun up, for every node
-	Capture bool     // record all frames, for the evidence: not for many of them
+	Flags   []string // further flags of exn-tun up, for every node
+	Capture bool     // record all frames as evidence; only for tests with few frames
 }
 
 // A Fleet is a number of nodes on one fabric.
@@ -40,13 +39,13 @@ type Fleet struct {
 	veth   bool
 }
 
-// A Node is a namespace with an exn0 in it.
+// A Node is a namespace with an exn0.
 type Node struct {
 	testing.TB
 	NS         *netns.NetNS
-	ID         int // 1, 2, …, of the fabric too
+	ID         int // 1, 2, …, also on the fabric
 	IPv4, IPv6 netip.Addr
-	MTU        int // as asked for; 0: the daemon's default
+	MTU        int // as requested; 0: the daemon's default
 	fleet      *Fleet
 
 	mu      sync.Mutex
@@ -56,15 +55,15 @@ type Node struct {
 	servers int
 }
 
-// wireVariable chooses what joins the nodes.
+// wireVariable names the environment variable that chooses what joins the nodes.
 const wireVariable = "EXNET_TEST_WIRE"
 
-// patience is how long anything may take that is not the point of a test: far
-// longer than it takes on the slowest machine.
+// patience is how long anything may take whose duration is not under test: far longer than on the
+// slowest machine.
 const patience = 2 * time.Minute
 
-// Up brings a fleet up. It is taken down when the test ends. Up skips the test
-// where namespaces are not permitted.
+// Up brings a fleet up, and takes it down when the test ends. It skips the test where namespaces
+// are not permitted.
 func Up(tb testing.TB, opt Options) *Fleet {
 	tb.Helper()
 	if opt.Nodes == 0 {
@@ -75,12 +74,12 @@ func Up(tb testing.TB, opt Options) *Fleet {
 	for i := range opt.Nodes {
 		f.Nodes = append(f.Nodes, f.node(i+1))
 	}
-	tb.Cleanup(f.evidence) // before the daemons are gone: the last to be registered runs first
+	tb.Cleanup(f.evidence) // before the daemons are gone: the cleanup registered last runs first
 	if f.veth {
 		f.wire()
 		return f
 	}
-	// All at once: each waits a second or two for others with its addresses.
+	// Start all at once: each waits a second or two to claim its addresses.
 	for _, n := range f.Nodes {
 		n.start()
 	}
@@ -104,18 +103,18 @@ func (f *Fleet) node(id int) *Node {
 	return n
 }
 
-// prefixes are the addresses with the length of their subnet.
+// prefixes returns the addresses with the length of their subnet.
 func (n *Node) prefixes() []string {
 	if n.fleet.opt.Bare {
 		return nil
 	}
 	if n.MTU != 0 && n.MTU < 1280 {
-		return []string{n.IPv4.String() + "/24"} // no IPv6 below that
+		return []string{n.IPv4.String() + "/24"} // no IPv6 below that MTU
 	}
 	return []string{n.IPv4.String() + "/24", n.IPv6.String() + "/64"}
 }
 
-// OnlyExn skips the rest of a test about what veth pairs do not do.
+// OnlyExn skips the rest of a test that needs a feature which veth pairs lack.
 func (f *Fleet) OnlyExn(why string) {
 	f.Helper()
 	if f.veth {
@@ -126,7 +125,7 @@ func (f *Fleet) OnlyExn(why string) {
 // IsVeth reports whether veth pairs join the nodes.
 func (f *Fleet) IsVeth() bool { return f.veth }
 
-// flags are those of exn-tun up.
+// flags returns the arguments of exn-tun up.
 func (n *Node) flags() []string {
 	args := []string{"up", "--fabric", n.fleet.Fabric, "--node", strconv.Itoa(n.ID), "--name", Link}
 	for _, p := range n.prefixes() {

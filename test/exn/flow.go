@@ -13,15 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Flow is a TCP connection over which one node sends random bytes to another
-// without end. Every byte is checked on arrival.
+// A Flow is a TCP connection over which one node sends endless random bytes to another. Every byte
+// is checked on arrival.
 type Flow struct {
 	from, to *Node
 	out, in  net.Conn
 	received atomic.Int64
-	pause    atomic.Int64 // the longest since it was asked for, in ns
+	pause    atomic.Int64 // the longest since the last call of Pause, in ns
 	stop     atomic.Bool
-	done     chan error // two: of the sender and of the receiver
+	done     chan error // gets two values: the sender's and the receiver's
 	sent     int64      // valid after Stop
 }
 
@@ -58,10 +58,10 @@ func (n *Node) Connect(to *Node, addr netip.Addr) (out, in net.Conn) {
 	return out, in
 }
 
-// pieceSize is what flows write and read at a time.
+// pieceSize is how many bytes a flow writes and reads at a time.
 const pieceSize = 64 << 10
 
-// source makes the bytes of a flow.
+// source returns the generator of a flow's bytes.
 func source() *rand.ChaCha8 { return rand.NewChaCha8([32]byte{'f', 'l', 'o', 'w'}) }
 
 func (f *Flow) send() error {
@@ -102,15 +102,14 @@ func (f *Flow) receive() error {
 	}
 }
 
-// Received is how many bytes have arrived and were right.
+// Received returns how many correct bytes have arrived.
 func (f *Flow) Received() int64 { return f.received.Load() }
 
-// Pause is how long the longest time was in which nothing arrived, of those that
-// ended since it was asked for last.
+// Pause returns the longest time in which nothing arrived, among those that ended since the last
+// call.
 func (f *Flow) Pause() time.Duration { return time.Duration(f.pause.Swap(0)) }
 
-// Await waits until so many bytes more have arrived, and tells how long that
-// took.
+// Await waits until that many more bytes have arrived, and returns how long that took.
 func (f *Flow) Await(more int64) time.Duration {
 	f.from.Helper()
 	begin := time.Now()
@@ -127,7 +126,7 @@ func (f *Flow) Await(more int64) time.Duration {
 	return time.Since(begin)
 }
 
-// Stop ends the flow. All that was sent must have arrived.
+// Stop ends the flow. Everything that was sent must have arrived.
 func (f *Flow) Stop() {
 	f.from.Helper()
 	f.stop.Store(true)
@@ -149,13 +148,12 @@ func (f *Flow) Stop() {
 	f.in.Close()
 }
 
-// Datagrams is a pair of UDP sockets, to send one way.
+// Datagrams is a pair of UDP sockets, for sending one way.
 type Datagrams struct {
 	Out, In *net.UDPConn
 }
 
-// Datagrams makes sockets that send from the node to an address and a port of
-// another.
+// Datagrams makes sockets that send from the node to an address of another, at a free port.
 func (n *Node) Datagrams(to *Node, addr netip.Addr) *Datagrams {
 	n.Helper()
 	d := &Datagrams{}
@@ -173,9 +171,8 @@ func (n *Node) Datagrams(to *Node, addr netip.Addr) *Datagrams {
 	return d
 }
 
-// Arrives sends a datagram of a size until it arrives, and checks it. Datagrams
-// may be lost, and refused until the sender has learnt the MTU of the path, but
-// not for ever.
+// Arrives sends a datagram of a size until it arrives, and checks it. Datagrams may be lost, and
+// they are refused until the sender has learnt the MTU of the path, but not for ever.
 func (d *Datagrams) Arrives(n *Node, size int) {
 	n.Helper()
 	sent := make([]byte, size)

@@ -11,13 +11,13 @@ import (
 	"exnet/test/debroot"
 )
 
-// Program returns a command of Debian packages, to be run in the node.
+// Program returns a command from Debian packages, to be run in the node.
 func (n *Node) Program(root *debroot.Root, name string, args ...string) *exec.Cmd {
 	return root.Command(n.Context(), name, args...)
 }
 
-// Run runs a command in the node and returns what it wrote to its standard
-// output. A command that fails ends the test with what it said.
+// Run runs a command in the node and returns its standard output. A command that fails ends the
+// test with its output.
 func (n *Node) Run(cmd *exec.Cmd) []byte {
 	n.Helper()
 	out, err := n.Try(cmd)
@@ -41,7 +41,7 @@ func (n *Node) Try(cmd *exec.Cmd) ([]byte, error) {
 	return stdout.Bytes(), err
 }
 
-// line is a command for people: without the script that debroot runs it by.
+// line returns a readable command line, without the script by which debroot runs it.
 func line(cmd *exec.Cmd) string {
 	last := 0
 	for i, arg := range cmd.Args {
@@ -52,14 +52,14 @@ func line(cmd *exec.Cmd) string {
 	return strings.Join(cmd.Args[last:], " ")
 }
 
-// Serve starts a server in the node and returns when it listens on a port, of
-// TCP unless that is 0. It is ended with the test.
+// Serve starts a server in the node and waits until it listens on a TCP port, unless port is 0. The
+// server is ended with the test.
 func (n *Node) Serve(port int, cmd *exec.Cmd) *Daemon {
 	n.Helper()
 	n.servers++
 	d := n.launch(fmt.Sprintf("server-%d-%d", n.ID, n.servers), cmd)
 	n.Cleanup(func() {
-		group := -cmd.Process.Pid // a debroot command leads one
+		group := -cmd.Process.Pid // a debroot command leads a process group
 		if cmd.SysProcAttr == nil || !cmd.SysProcAttr.Setpgid {
 			group = cmd.Process.Pid
 		}
@@ -88,7 +88,7 @@ func (n *Node) Serve(port int, cmd *exec.Cmd) *Daemon {
 	return d
 }
 
-// Exit waits until a server has ended by itself and returns what it said.
+// Exit waits until a server has ended by itself and returns its output.
 func (d *Daemon) Exit() []byte {
 	d.Helper()
 	select {
@@ -99,7 +99,7 @@ func (d *Daemon) Exit() []byte {
 	return d.Said()
 }
 
-// Alive gives a server a little time and ends the test if it has ended.
+// Alive waits a little and ends the test if the server has ended.
 func (d *Daemon) Alive() {
 	d.Helper()
 	select {
@@ -109,8 +109,8 @@ func (d *Daemon) Alive() {
 	}
 }
 
-// listens says whether somebody in the node listens on a port of TCP. It does
-// not connect: some servers serve one client and then end.
+// listens reports whether a program in the node listens on a TCP port. It does not connect, because
+// some servers serve one client and then end.
 func (n *Node) listens(port int) bool {
 	n.Helper()
 	for _, path := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {

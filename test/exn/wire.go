@@ -6,8 +6,8 @@ import (
 	"exnet/test/netns"
 )
 
-// wire joins the nodes by veth pairs: two directly, more over a bridge in a
-// namespace of its own.
+// wire joins the nodes by veth pairs: two nodes directly, more over a bridge in a namespace of its
+// own.
 func (f *Fleet) wire() {
 	f.Helper()
 	end := func(n *Node) netns.End {

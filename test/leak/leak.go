@@ -1,15 +1,14 @@
 // Package leak fails a test binary that leaves something behind.
 //
-// A package whose tests start goroutines or open descriptors says so once:
+// A package whose tests start goroutines or open descriptors uses it once:
 //
 //	func TestMain(m *testing.M) { leak.Main(m) }
 //
-// After the tests have passed, no goroutine may be left running and no file
-// descriptor left open that was not there before. Goroutines and descriptors
-// that end by themselves within a second are given that time.
+// After the tests have passed, no goroutine may be running and no file descriptor may be open that
+// was not there before. Those that end by themselves get a second to do so.
 //
-// It looks at the whole process, so it cannot say which test leaked: run the
-// tests one by one with -run to find out. It does not look at memory mappings.
+// It looks at the whole process, so it cannot say which test leaked: run the tests one by one with
+// -run to find out. It does not look at memory mappings.
 package leak
 
 import (
@@ -28,13 +27,13 @@ import (
 	"go.uber.org/goleak"
 )
 
-// patience is how long what is about to end may take, such as a descriptor
-// whose last user has yet to notice that it was closed. Nothing here runs the
-// garbage collector: it would close forgotten files and so hide them.
+// patience is how long something that is about to end may take, such as a descriptor whose last
+// user has yet to notice that it was closed. Nothing here runs the garbage collector, which would
+// close forgotten files and so hide them.
 const patience = time.Second
 
-// Main runs the tests of m and exits with their code, or with 1 when they
-// passed but left goroutines or descriptors behind. The options go to goleak.
+// Main runs the tests of m and exits with their code, or with 1 if they passed but left goroutines
+// or descriptors behind. The options go to goleak.
 func Main(m *testing.M, options ...goleak.Option) {
 	before, err := openAll()
 	if err != nil {
@@ -51,12 +50,12 @@ func Main(m *testing.M, options ...goleak.Option) {
 	os.Exit(code)
 }
 
-// descriptors counts the open descriptors by what they refer to; numbers are
-// reused and say nothing.
+// descriptors counts open descriptors by what they refer to. Their numbers are reused and tell
+// nothing.
 type descriptors map[string]int
 
-// openAll returns the descriptors that are open now, after making the runtime
-// open those of its network poller, which it would else do during the tests.
+// openAll returns the descriptors that are open now. First it makes the runtime open those of its
+// network poller, which it would otherwise open during the tests.
 func openAll() (descriptors, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -77,7 +76,7 @@ func list() (descriptors, error) {
 	for _, e := range entries {
 		target, err := os.Readlink(filepath.Join(dir, e.Name()))
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // the one ReadDir used
+			continue // the descriptor of ReadDir
 		}
 		if err != nil {
 			return nil, fmt.Errorf("cannot name descriptor %s: %w", e.Name(), err)
@@ -90,12 +89,11 @@ func list() (descriptors, error) {
 	return open, nil
 }
 
-// published is what package directsockets shows of a process that uses it, for as long
-// as the process lives.
+// published is what package directsockets publishes about a process that uses it, as long as the
+// process lives.
 const published = "/memfd:exn-ds-family "
 
-// profiling says whether a profile was asked for whose file package testing
-// leaves open.
+// profiling reports whether a profile was requested whose file package testing leaves open.
 func profiling() bool {
 	for _, name := range []string{"test.cpuprofile", "test.trace"} {
 		if f := flag.Lookup(name); f != nil && f.Value.String() != "" {
@@ -105,8 +103,8 @@ func profiling() bool {
 	return false
 }
 
-// findDescriptors returns an error that names the descriptors open now and not
-// in before.
+// findDescriptors returns an error that names the descriptors that are open now and were not
+// before.
 func findDescriptors(before descriptors) error {
 	if profiling() {
 		return nil

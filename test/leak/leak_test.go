@@ -14,7 +14,7 @@ const leakVariable = "EXNET_TEST_LEAK"
 
 func TestMain(m *testing.M) { Main(m) }
 
-// TestLeave does what leakVariable says, on purpose.
+// TestLeave leaves behind what leakVariable says, on purpose.
 func TestLeave(t *testing.T) {
 	switch os.Getenv(leakVariable) {
 	case "goroutine":

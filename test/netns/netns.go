@@ -1,19 +1,19 @@
-// Package netns gives tests network namespaces of their own: package
-// [exnet/exn/netns] with a test to end instead of errors to return.
+// Package netns gives tests network namespaces of their own. It wraps package [exnet/exn/netns]:
+// instead of returning errors it ends the test.
 //
-// What is made here goes when the test ends, or after a panic, an interrupt or
-// a kill with this process. Processes started in a namespace die with this one.
+// What it makes disappears when the test ends, and also after a panic, an interrupt or a kill, with
+// this process. Processes started in a namespace die with this one.
 //
 //	a, b := netns.New(t), netns.New(t)
-//	netns.Veth(t, netns.End{NS: a, Link: "to-b", Addr: "10.1.0.1/24"},
-//		netns.End{NS: b, Link: "to-a", Addr: "10.1.0.2/24"})
+//	netns.Veth(t, netns.End{NS: a, Link: "to-b", Addr: []string{"10.1.0.1/24"}},
+//		netns.End{NS: b, Link: "to-a", Addr: []string{"10.1.0.2/24"}})
 //	a.Do(t, func() { ln, err = net.Listen("tcp", "10.1.0.1:0") })
 //	b.Start(cmd)
 //
-// To look into one while a test hangs: nsenter --net=PATH, with the PATH that
-// a String of it shows.
+// To look into a namespace while a test hangs: nsenter --net=PATH, with the PATH that String
+// returns.
 //
-// It needs root (CAP_SYS_ADMIN); tests skip without it.
+// Making namespaces needs root (CAP_SYS_ADMIN). Tests skip without it.
 package netns
 
 import (
@@ -30,8 +30,8 @@ import (
 // NetNS is a network namespace.
 type NetNS struct{ ns *netns.NS }
 
-// New makes a network namespace with the loopback interface up. It is let go
-// when the test ends. New skips the test where namespaces are not permitted.
+// New makes a network namespace with the loopback interface up, and releases it when the test ends.
+// It skips the test where namespaces are not permitted.
 func New(tb testing.TB) *NetNS {
 	tb.Helper()
 	ns, err := netns.New()
@@ -45,13 +45,11 @@ func New(tb testing.TB) *NetNS {
 	return &NetNS{ns}
 }
 
-// String returns a path that names the namespace to other processes for as
-// long as the test runs.
+// String returns a path by which other processes can open the namespace while the test runs.
 func (ns *NetNS) String() string { return ns.ns.String() }
 
-// Do calls f inside the namespace. Sockets belong to it when f itself makes
-// them; goroutines that f starts, those of a net.Dial by name included, run
-// outside. f may end the test.
+// Do calls f inside the namespace. Sockets belong to it if f itself makes them. Goroutines that f
+// starts run outside, and so do those of a net.Dial by name. f may end the test.
 func (ns *NetNS) Do(tb testing.TB, f func()) {
 	tb.Helper()
 	if err := ns.ns.Do(func() error { f(); return nil }); err != nil {
@@ -59,8 +57,7 @@ func (ns *NetNS) Do(tb testing.TB, f func()) {
 	}
 }
 
-// Start starts cmd inside the namespace. The command is killed when this
-// process dies before it.
+// Start starts cmd inside the namespace. If this process dies first, the command is killed.
 func (ns *NetNS) Start(cmd *exec.Cmd) error {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = new(syscall.SysProcAttr)
@@ -73,14 +70,14 @@ func (ns *NetNS) Start(cmd *exec.Cmd) error {
 type End struct {
 	NS   *NetNS
 	Link string   // the name of the interface
-	MTU  int      // 0 for the kernel's choice, 1500
+	MTU  int      // 0: the kernel's default, 1500
 	Addr []string // addresses with their prefix lengths
 }
 
 func (e End) end() netns.End { return netns.End{NS: e.NS.ns, Link: e.Link, MTU: e.MTU, Addr: e.Addr} }
 
-// Veth joins two namespaces by a pair of virtual Ethernet interfaces, both up.
-// Their addresses can be used at once: there is no duplicate address detection.
+// Veth joins two namespaces by a pair of virtual Ethernet interfaces, both up. Their addresses are
+// usable at once, because there is no duplicate address detection.
 func Veth(tb testing.TB, a, b End) {
 	tb.Helper()
 	if err := netns.Veth(a.end(), b.end()); err != nil {
@@ -96,8 +93,7 @@ func Bridge(tb testing.TB, e End) {
 	}
 }
 
-// Plug joins a namespace to a bridge, by a veth pair whose end at the bridge is called
-// port.
+// Plug joins a namespace to a bridge by a veth pair. port is the name of the end at the bridge.
 func Plug(tb testing.TB, bridge End, port string, e End) {
 	tb.Helper()
 	if err := netns.Plug(bridge.end(), port, e.end()); err != nil {
@@ -105,7 +101,7 @@ func Plug(tb testing.TB, bridge End, port string, e End) {
 	}
 }
 
-// Cookie is the number by which the kernel names the namespace.
+// Cookie returns the number by which the kernel identifies the namespace.
 func (ns *NetNS) Cookie(tb testing.TB) uint64 {
 	tb.Helper()
 	cookie, err := ns.ns.Cookie()

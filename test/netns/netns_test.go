@@ -109,7 +109,7 @@ func TestNothingSurvivesAKill(t *testing.T) {
 		return
 	}
 
-	// The pipe ends when all who can write to it are gone.
+	// The pipe ends when all writers are gone.
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)

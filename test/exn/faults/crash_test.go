@@ -13,12 +13,12 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// some is an amount that shows that a connection works: far more than what
-// socket buffers and queues hold.
+// some is an amount that shows that a connection works: far more than socket buffers and queues
+// hold.
 const some = 32 << 20
 
-// A daemon is killed under load and started again: the interface stays, TCP
-// connections go on, in both directions, and nothing is lost from them.
+// A daemon is killed under load and started again. The interface stays, and TCP connections go on
+// in both directions without losing data.
 func TestKillUnderLoad(t *testing.T) {
 	f := exn.Up(t, exn.Options{Nodes: 3})
 	f.OnlyExn("there is no daemon to kill")
@@ -66,8 +66,8 @@ func TestKillUnderLoad(t *testing.T) {
 	}
 }
 
-// A node that leaves in order takes its interface along; the others tell their
-// programs that it is unreachable, and find it again when it is back.
+// A node that leaves in an orderly way removes its interface. The others report it as unreachable
+// to their programs, and find it again when it is back.
 func TestLeaveAndReturn(t *testing.T) {
 	f := exn.Up(t, exn.Options{Nodes: 3, Capture: true})
 	f.OnlyExn("there is no daemon to leave")
@@ -80,7 +80,7 @@ func TestLeaveAndReturn(t *testing.T) {
 			t.Error("the interface of a node that left is still there")
 		}
 	})
-	// ICMP unreachable ends the connect; a hang would be TCP's own time-out.
+	// ICMP unreachable ends the connect. If nothing did, it would be TCP's own time-out.
 	a.NS.Do(t, func() {
 		conn, err := net.DialTimeout("tcp", net.JoinHostPort(b.IPv4.String(), "9"), time.Minute)
 		if err == nil {

@@ -11,7 +11,7 @@ import (
 	"exnet/test/exn"
 )
 
-// A liar is a node of the fabric without a daemon, which says what it likes.
+// A liar is a node of the fabric without a daemon. It sends arbitrary messages.
 type liar struct {
 	node *shm.Node
 	velo fabric.VELO
@@ -34,7 +34,7 @@ func newLiar(t *testing.T, f *exn.Fleet) *liar {
 	return &liar{node, velo, rand.New(rand.NewPCG(seed, 0))}
 }
 
-// lie sends a message of random length and contents, of every type.
+// lie sends a message of random length and contents, of any type.
 func (l *liar) lie(to fabric.NodeID) error {
 	payload := make([]byte, 1+l.rand.IntN(fabric.VELOMaxPayload))
 	for i := range payload {
@@ -46,9 +46,9 @@ func (l *liar) lie(to fabric.NodeID) error {
 		UserTag: uint8(l.rand.IntN(64)),
 	}
 	switch l.rand.IntN(4) {
-	case 0: // an Ethernet frame to somebody, or nearly
+	case 0: // an Ethernet frame to a node, or nearly
 		copy(payload, []byte{0x2e, 0x87, 4, 7, 0, byte(to), 0x2e, 0x87, 4, 7, 0, byte(l.rand.IntN(4)), 8, byte(l.rand.IntN(8))})
-	case 1: // an advert of something that is not there, as long as it could be
+	case 1: // an advert of memory that does not exist, of any possible length
 		if len(payload) >= 22 {
 			payload = payload[:22]
 			payload[10], payload[11] = byte(l.rand.IntN(2)), 0
@@ -59,15 +59,15 @@ func (l *liar) lie(to fabric.NodeID) error {
 	return l.velo.Send(d, payload)
 }
 
-// hear takes what is sent to the liar, so that nobody waits for it.
+// hear takes what is sent to the liar, so that no node waits for it.
 func (l *liar) hear() {
 	var messages [64]fabric.Message
 	for l.velo.Poll(messages[:]) > 0 {
 	}
 }
 
-// What a hostile node sends ends no daemon and disturbs no connection of others;
-// it is counted and dropped.
+// Messages of a hostile node end no daemon and disturb no other connection. They are counted and
+// dropped.
 func TestLiar(t *testing.T) {
 	f := exn.Up(t, exn.Options{Nodes: 2})
 	f.OnlyExn("there is no fabric to lie on")
@@ -105,7 +105,7 @@ func TestLiar(t *testing.T) {
 	}
 }
 
-// A liar dies in the midst of it, again and again. Nothing is left of it.
+// A liar dies in the middle of sending, again and again. It leaves nothing behind.
 func TestLiarsComeAndGo(t *testing.T) {
 	f := exn.Up(t, exn.Options{Nodes: 2})
 	f.OnlyExn("there is no fabric to join")
@@ -126,7 +126,7 @@ func TestLiarsComeAndGo(t *testing.T) {
 		}
 	}
 	for range 5 {
-		visit() // what is kept for good is there now
+		visit() // by now everything that stays allocated is there
 	}
 	before := a.Needs()
 	for range rounds {
@@ -135,7 +135,7 @@ func TestLiarsComeAndGo(t *testing.T) {
 	flow := a.Flow(b, b.IPv4)
 	flow.Await(some)
 	flow.Stop()
-	// What a node leaves behind goes within a time-out of the protocol.
+	// State of a node that died goes within a time-out of the protocol.
 	after := a.Needs()
 	for begin := time.Now(); grown(before, after) && time.Since(begin) < time.Minute; after = a.Needs() {
 		time.Sleep(100 * time.Millisecond)
@@ -145,8 +145,8 @@ func TestLiarsComeAndGo(t *testing.T) {
 	}
 }
 
-// grown reports whether a daemon needs more than it did, beyond what a few
-// buffers and a collection that has not been made explain.
+// grown reports whether a daemon uses more than before, beyond a few buffers and a garbage
+// collection that is still due.
 func grown(before, after exn.Needs) bool {
 	const heap = 8 << 20
 	return after.Descriptors > before.Descriptors+2 || after.Goroutines > before.Goroutines+2 || after.HeapBytes > before.HeapBytes+heap

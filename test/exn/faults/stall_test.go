@@ -12,12 +12,12 @@ import (
 	"exnet/test/exn"
 )
 
-// standstill is what no machine is too slow for: TCP that loses one packet five times
-// in a row waits for 6 s.
+// standstill is long enough for any machine: TCP that loses one packet five times in a row waits
+// for 6 s.
 const standstill = 10 * time.Second
 
-// A node stops consuming. Others do not notice; who sends to it sees drops,
-// counted, and no hang; and when it goes on, so do its connections.
+// A node stops consuming. Other nodes do not notice. Its senders see counted drops and no hang.
+// When it goes on, so do its connections.
 func TestStall(t *testing.T) {
 	f := exn.Up(t, exn.Options{Nodes: 4})
 	f.OnlyExn("there is no daemon to stop")
@@ -37,10 +37,10 @@ func TestStall(t *testing.T) {
 	if testing.Short() {
 		datagrams = 5_000
 	}
-	// Those that cross in messages, in one message even, for which there is room for a
-	// while; those that have to be fetched; and both in turns.
+	// Datagrams that cross in messages, even in one message, for which there is room for a
+	// while; datagrams that have to be fetched; and both in turn.
 	for _, sizes := range [][]int{{50, 50}, {300, 300}, {1000, 1000}, {60_000, 60_000}, {50, 1000}} {
-		// A sender that does not care for losses does not hang either.
+		// A sender that ignores losses does not hang either.
 		for k := range datagrams {
 			if _, err := flood.Out.Write(make([]byte, sizes[k%2])); err != nil {
 				t.Fatalf("sending to a node that is stopped: %v", err)
@@ -51,7 +51,7 @@ func TestStall(t *testing.T) {
 			t.Logf("after datagrams of %v bytes %d bytes to others took %v", sizes, some, took)
 		}
 	}
-	// And a trickle, which never lets the node seem to be gone.
+	// Then a slow trickle, which never lets the node seem to be gone.
 	for range 50 {
 		for _, size := range []int{50, 1000, 1000} {
 			if _, err := flood.Out.Write(make([]byte, size)); err != nil {
@@ -80,7 +80,7 @@ func TestStall(t *testing.T) {
 	}
 }
 
-// While a node is stopped, others come and go, and it finds them when it goes on.
+// While a node is stopped, others come and go. It knows them when it goes on.
 func TestJoinWhileStalled(t *testing.T) {
 	f := exn.Up(t, exn.Options{Nodes: 3})
 	f.OnlyExn("there is no daemon to stop")
@@ -100,8 +100,7 @@ func TestJoinWhileStalled(t *testing.T) {
 	}
 }
 
-// Stopped for longer than neighbours and adverts live, a node comes back all
-// the same.
+// A node that was stopped for longer than neighbour entries and adverts live still comes back.
 func TestLongStall(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short mode: takes a minute")
@@ -123,8 +122,8 @@ func TestLongStall(t *testing.T) {
 	connects(t, a, b, b.IPv4)
 }
 
-// impatient has TCP of a node wait less long before it sends again what it has sent in vain to a node
-// that was stopped: up to two minutes, which is Linux's to bound.
+// impatient makes TCP of a node wait less long before it retransmits to a node that was stopped.
+// Linux's default limit is two minutes.
 func impatient(t *testing.T, n *exn.Node) {
 	n.NS.Do(t, func() {
 		if err := os.WriteFile("/proc/sys/net/ipv4/tcp_rto_max_ms", []byte("10000"), 0); err != nil {
@@ -133,10 +132,10 @@ func impatient(t *testing.T, n *exn.Node) {
 	})
 }
 
-// dropped is what a node says it lost on sending.
+// dropped returns how many packets a node lost on sending.
 func dropped(s state.Snapshot) uint64 { return s.Statistics.TXDropped + s.Statistics.TXErrors }
 
-// connects wants a connection to work, in either direction.
+// connects checks that a connection works in either direction.
 func connects(t *testing.T, from, to *exn.Node, addr netip.Addr) {
 	t.Helper()
 	out, in := from.Connect(to, addr)

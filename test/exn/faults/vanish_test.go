@@ -10,8 +10,8 @@ import (
 	"exnet/test/exn"
 )
 
-// The fabric directory is deleted under running nodes. What is joined stays
-// joined; nobody else can join, and the nodes end in order.
+// The fabric directory is deleted under running nodes. Nodes that joined stay joined, no other node
+// can join, and the nodes end in an orderly way.
 func TestFabricDirectoryDeleted(t *testing.T) {
 	f := exn.Up(t, exn.Options{})
 	f.OnlyExn("there is no fabric directory")
@@ -31,8 +31,8 @@ func TestFabricDirectoryDeleted(t *testing.T) {
 	a.Leave()
 }
 
-// The interface is removed from outside. Its daemon says so and ends; the others
-// go on, and it can be started again.
+// The interface is removed from outside. Its daemon reports that and ends. The others go on, and
+// the daemon can be started again.
 func TestInterfaceRemoved(t *testing.T) {
 	f := exn.Up(t, exn.Options{Nodes: 3})
 	f.OnlyExn("there is no daemon to notice")
@@ -60,7 +60,7 @@ func TestInterfaceRemoved(t *testing.T) {
 	flow.Stop()
 }
 
-// The interface is set down and up again by its administrator.
+// The administrator sets the interface down and up again.
 func TestInterfaceDownAndUp(t *testing.T) {
 	f := exn.Up(t, exn.Options{})
 	a, b := f.Nodes[0], f.Nodes[1]

@@ -11,8 +11,8 @@ import (
 	"exnet/test/exn"
 )
 
-// An address that is given by hand (ip address add) is found by the others, one that
-// is taken away is not. One that another node has is shown as lost, and nothing ends.
+// Other nodes find an address that was added by hand (ip address add), and no longer find one that
+// was removed. An address of another node is shown as lost, and nothing ends.
 func TestAddressByHand(t *testing.T) {
 	f := exn.Up(t, exn.Options{})
 	f.OnlyExn("there is nobody to tell")
@@ -40,7 +40,7 @@ func TestAddressByHand(t *testing.T) {
 	}
 }
 
-// change gives a node's interface an address, or takes it away.
+// change adds an address to a node's interface, or removes it.
 func change(t *testing.T, n *exn.Node, how func(netlink.Link, *netlink.Addr) error, p netip.Prefix) {
 	t.Helper()
 	n.NS.Do(t, func() {

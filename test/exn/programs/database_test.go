@@ -10,8 +10,8 @@ import (
 	"exnet/test/exn"
 )
 
-// redis-benchmark with many connections and with pipelines, and what redis then
-// has counted.
+// redis-benchmark runs with many connections and with pipelines. Redis must have counted all
+// commands.
 func TestRedis(t *testing.T) {
 	root := debroot.Need(t, "redis-server", "redis-tools")
 	f := exn.Up(t, exn.Options{})
@@ -26,7 +26,7 @@ func TestRedis(t *testing.T) {
 	for _, host := range []string{b.IPv4.String(), b.IPv6.String()} {
 		for _, load := range loads {
 			if load[len(load)-2] == "-k" {
-				requests = "20000" // a connection for each
+				requests = "20000" // each needs a connection of its own
 			}
 			out := a.Run(a.Program(root, "redis-benchmark", append([]string{"-h", host, "--csv", "-n", requests}, load...)...))
 			if bytes.Contains(out, []byte("rror")) || bytes.Count(out, []byte("\n")) < 2 {
@@ -40,8 +40,8 @@ func TestRedis(t *testing.T) {
 	}
 }
 
-// What the database needs that its package would set up: a user that is not
-// root, and a directory for its socket. Of several versions the last one is meant.
+// The database needs what its package would set up: a user other than root, and a directory for its
+// socket. If several versions are installed, the last one is used.
 const startPostgres = `
 set -e
 bin=$(ls -d /usr/lib/postgresql/*/bin | tail -n 1)
@@ -53,16 +53,17 @@ echo "host all all 0.0.0.0/0 trust" >> "$1/data/pg_hba.conf"
 exec $as $bin/postgres -D "$1/data" -k "$1" -c listen_addresses=* -c dynamic_shared_memory_type=mmap -c fsync=off
 `
 
-// It listens before it lets anybody in.
+// It listens before it accepts connections.
 const awaitPostgres = `for i in $(seq 200); do "$(ls -d /usr/lib/postgresql/*/bin | tail -n 1)/pg_isready" -q -h "$1" && exit; sleep 0.1; done; exit 1`
 
-// pgbench with several clients; PostgreSQL checks the sums.
+// pgbench runs with several clients. PostgreSQL checks the sums.
 func TestPostgres(t *testing.T) {
 	long(t, "redis shows many small messages already")
 	root := debroot.Need(t, "postgresql", "postgresql-contrib")
 	f := exn.Up(t, exn.Options{})
 	a, b := f.Nodes[0], f.Nodes[1]
-	dir, err := os.MkdirTemp("", "exnet-postgres-") // others than root go through it
+	// users other than root must be able to enter it
+	dir, err := os.MkdirTemp("", "exnet-postgres-")
 	if err != nil {
 		t.Fatal(err)
 	}

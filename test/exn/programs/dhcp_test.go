@@ -16,14 +16,14 @@ import (
 	"exnet/test/exn"
 )
 
-// What the client does with the address it gets.
+// This script applies the address that the client got.
 const lease = `#!/bin/sh
 [ "$1" = bound ] || exit 0
 ip addr flush dev "$interface" scope global
 ip addr add "$ip/24" dev "$interface"
 `
 
-// MCS-2: on a TAP a node gets its address by DHCP, and can be reached by it.
+// MCS-2: on a TAP a node gets its address by DHCP, and is then reachable.
 func TestDHCP(t *testing.T) {
 	long(t, "broadcast is tested by itself")
 	root := debroot.Need(t, "dnsmasq-base", "udhcpc", "iproute2")
@@ -58,15 +58,15 @@ func TestDHCP(t *testing.T) {
 		t.Fatal("udhcpc has set no address of the range")
 	}
 	if !f.IsVeth() {
-		client.AwaitAddress(netip.PrefixFrom(addr, 24), arp.Held.String()) // the daemon has noticed
+		// the daemon has noticed the address
+		client.AwaitAddress(netip.PrefixFrom(addr, 24), arp.Held.String())
 	}
 	flow := server.Flow(client, addr)
 	flow.Await(4 << 20)
 	flow.Stop()
 }
 
-// tcpdump sees on exn0 what goes over it, and says that the sums are right
-// where they are complete.
+// tcpdump on exn0 sees the traffic, and finds the checksums correct where they are complete.
 func TestTcpdump(t *testing.T) {
 	root := debroot.Need(t, "tcpdump", "iputils-ping")
 	f := exn.Up(t, exn.Options{})
@@ -74,7 +74,7 @@ func TestTcpdump(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "dump")
 	const packets = "6"
 	d := b.Serve(0, b.Program(root, "tcpdump", "-i", exn.Link, "-n", "-U", "-c", packets, "-w", file, "--immediate-mode", "-Z", "root", "icmp"))
-	// It says when it listens; what is sent before is not seen.
+	// It reports when it listens; it does not see what is sent before.
 	for !bytes.Contains(d.Said(), []byte("listening on")) {
 		d.Alive()
 	}
@@ -86,7 +86,7 @@ func TestTcpdump(t *testing.T) {
 	}
 }
 
-// tshark reads our captures: the frames, and what we say of each.
+// tshark reads our captures: the frames, and the comment of each.
 func TestTshark(t *testing.T) {
 	long(t, "tshark is large")
 	root := debroot.Need(t, "tshark", "iputils-ping")
@@ -95,7 +95,7 @@ func TestTshark(t *testing.T) {
 	a, b := f.Nodes[0], f.Nodes[1]
 	a.Run(a.Program(root, "ping", "-n", "-c", "3", "-i", "0.02", "-s", "100", b.IPv4.String()))
 	a.Run(a.Program(root, "ping", "-n", "-c", "3", "-i", "0.02", "-s", "20000", b.IPv4.String()))
-	const bulk = 4 << 20 // whose packets follow each other
+	const bulk = 4 << 20 // whose packets directly follow each other
 	out, in := a.Connect(b, b.IPv4)
 	go func() {
 		_, _ = out.Write(make([]byte, bulk))
@@ -116,7 +116,7 @@ func TestTshark(t *testing.T) {
 			t.Errorf("no %q in what tshark reads:\n%s", want, icmp)
 		}
 	}
-	// It knows the length of big packets, too, which they do not say themselves.
+	// tshark also knows the length of big packets, whose headers do not say it.
 	const headers = 14 + 20 + 32
 	longest, total := 0, 0
 	for line := range strings.Lines(string(a.Run(a.Program(root, "tshark", "-r", file, "-Y", "tcp.len > 0", "-T", "fields", "-e", "frame.len", "-e", "tcp.len")))) {

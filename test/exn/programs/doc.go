@@ -1,7 +1,6 @@
-// Package programs holds the tests that run real programs over exn0. They are
-// Debian's, unpacked by debroot, and know nothing of exnet: if one behaves
-// otherwise than over a cable, exn0 is wrong.
+// Package programs runs real programs over exn0. They come from Debian, are unpacked by debroot,
+// and know nothing of exnet. If one behaves otherwise than over a cable, exn0 is wrong.
 //
-// The few that show most run in short mode; the long ones have larger amounts,
+// In short mode only the few tests run that show most. Without it there are larger amounts of data,
 // more options and more programs.
 package programs

@@ -14,8 +14,7 @@ import (
 	"exnet/test/exn"
 )
 
-// random writes a file of random bytes that everybody may read, and returns its
-// sum.
+// random writes a file of random bytes that all users may read, and returns its checksum.
 func random(t *testing.T, path string, size int64) string {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -35,7 +34,7 @@ func random(t *testing.T, path string, size int64) string {
 	return fmt.Sprintf("%x", sum.Sum(nil))
 }
 
-// sum is that of a file.
+// sum returns the checksum of a file.
 func sum(t *testing.T, path string) string {
 	t.Helper()
 	file, err := os.Open(path)
@@ -50,7 +49,7 @@ func sum(t *testing.T, path string) string {
 	return fmt.Sprintf("%x", sum.Sum(nil))
 }
 
-// large is the size of a large file: a GB, or in short mode less.
+// large returns the size of a large file: a GB, or less in short mode.
 func large() int64 {
 	if testing.Short() {
 		return 64 << 20
@@ -84,7 +83,7 @@ http {
 }
 `
 
-// nginx and curl with a large file, there and back.
+// curl fetches a large file from nginx, and sends it back.
 func TestNginx(t *testing.T) {
 	root := debroot.Need(t, "nginx-light", "curl")
 	for _, mtu := range []int{65535, 1500} {
@@ -117,7 +116,7 @@ func TestNginx(t *testing.T) {
 	}
 }
 
-// sshd in a root of its own: its user, its directory, its keys.
+// This script runs sshd in a root of its own, with its user, directory and keys.
 const startSSHD = `
 useradd --system --no-create-home --shell /usr/sbin/nologin sshd 2>/dev/null || true
 mount -t tmpfs none /run && mkdir -m 755 /run/sshd
@@ -135,7 +134,7 @@ PidFile none
 Subsystem sftp internal-sftp
 `
 
-// ssh, scp and rsync.
+// ssh, scp and rsync work.
 func TestSSH(t *testing.T) {
 	long(t, "nginx moves a large file already")
 	root := debroot.Need(t, "openssh-server", "openssh-client", "openssh-sftp-server", "rsync")

@@ -10,7 +10,7 @@ import (
 	"exnet/test/exn"
 )
 
-// iperf3 in all its directions, with TCP and UDP.
+// iperf3 runs in all its directions, with TCP and UDP.
 func TestIperf3(t *testing.T) {
 	root := debroot.Need(t, "iperf3")
 	runs := [][]string{
@@ -29,7 +29,8 @@ func TestIperf3(t *testing.T) {
 			{"-n", "20M", "-l", "100", "-N"},
 			{"-n", "10M", "-u", "-b", "200M", "-l", "60000"},
 			{"-n", "10M", "-u", "-b", "200M", "-6", "-R", "-l", "8192"},
-			{"-t", "2", "-u", "-b", "0"}, // as much as it can: what is lost must not disturb what comes after
+			// as fast as possible: the losses must not disturb the next test
+			{"-t", "2", "-u", "-b", "0"},
 			{"-n", "300M"},
 		}...)
 	}
@@ -72,7 +73,8 @@ func TestIperf3(t *testing.T) {
 				t.Errorf("iperf3 %v, MTU %d: %v of %v datagrams were lost", flags, mtu, end.Sum.LostPackets, end.Sum.Packets)
 			case udp && end.Sum.OutOfOrder > 0:
 				t.Errorf("iperf3 %v, MTU %d: %v datagrams came out of order", flags, mtu, end.Sum.OutOfOrder)
-			// The receiver stops to count when it is told of the end, not at it.
+			// The receiver stops counting when it is told of the end, not at the end
+			// itself.
 			case !udp && (end.SumReceived.Bytes < 0.5*end.SumSent.Bytes || end.SumReceived.Bytes > end.SumSent.Bytes):
 				t.Errorf("iperf3 %v, MTU %d: sent %.0f, received %.0f", flags, mtu, end.SumSent.Bytes, end.SumReceived.Bytes)
 			}

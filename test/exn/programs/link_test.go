@@ -9,13 +9,12 @@ import (
 	"exnet/test/exn"
 )
 
-// datagrams are the lengths that are tried: the borders of eager and rendezvous,
-// of one packet and of fragments.
+// datagrams are the lengths to try: at the limits of eager and rendezvous, of one packet, and of
+// fragments.
 var datagrams = []int{1, 451, 452, 453, 1472, 1473, 8972, 8973, 20_000, 65_507}
 
-// Any two MTUs work together, in both directions and families: TCP learns what
-// fits, longer datagrams go in fragments. Where the other's MTU is smaller, the
-// sender's kernel is told so by ICMP.
+// Any two MTUs work together, in both directions and families. TCP learns what fits; longer
+// datagrams are fragmented. If the other MTU is smaller, ICMP tells the sender's kernel.
 func TestMTU(t *testing.T) {
 	pairs := [][]int{{65535, 1500}}
 	if !testing.Short() {
@@ -43,17 +42,16 @@ func TestMTU(t *testing.T) {
 	}
 }
 
-// families are the addresses that can be used at an MTU.
+// families returns the addresses that can be used with an MTU.
 func families(n *exn.Node, mtu int) []netip.Addr {
-	const least = 1280 // for IPv6
+	const least = 1280 // least MTU for IPv6
 	if mtu < least {
 		return []netip.Addr{n.IPv4}
 	}
 	return []netip.Addr{n.IPv4, n.IPv6}
 }
 
-// Offloads change what a packet looks like on its way, and nothing else: every
-// combination of the two sides.
+// Offloads change how a packet crosses, and nothing else, for every combination of the two ends.
 func TestOffloads(t *testing.T) {
 	long(t, "the defaults are everywhere")
 	for _, mtu := range []int{65535, 1500} {
@@ -67,7 +65,7 @@ func TestOffloads(t *testing.T) {
 	}
 }
 
-// Everybody talks to everybody, all at once.
+// Every node exchanges data with every other, all at once.
 func TestNodes(t *testing.T) {
 	counts := []int{3}
 	if !testing.Short() {
@@ -80,8 +78,7 @@ func TestNodes(t *testing.T) {
 	}
 }
 
-// everyPair moves a stream and datagrams between all nodes of a fleet, at the
-// same time.
+// everyPair moves a stream and datagrams between all pairs of nodes of a fleet at the same time.
 func everyPair(f *exn.Fleet) {
 	f.Helper()
 	var flows []*exn.Flow

@@ -8,7 +8,7 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// long skips a test that is not for every day.
+// long skips a test in short mode.
 func long(t *testing.T, why string) {
 	t.Helper()
 	if testing.Short() {

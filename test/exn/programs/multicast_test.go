@@ -12,8 +12,7 @@ import (
 	"exnet/test/exn"
 )
 
-// A listener is a socket that is bound to a port for what comes to all or to a
-// group.
+// A listener is a socket bound to a port, for broadcasts and for datagrams to a group.
 type listener struct {
 	node *exn.Node
 	conn *net.UDPConn
@@ -34,7 +33,7 @@ func listen(t *testing.T, n *exn.Node, network string) *listener {
 	return l
 }
 
-// option sets an option of the socket in its namespace, where its interfaces are.
+// option sets an option of the socket, in the namespace that has its interfaces.
 func (l *listener) option(t *testing.T, set func(fd, link int) error) {
 	t.Helper()
 	raw, err := l.conn.SyscallConn()
@@ -86,8 +85,7 @@ func (l *listener) send(t *testing.T, to net.IP, text string) {
 		return errors.Join(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_BROADCAST, 1),
 			unix.SetsockoptIPMreqn(fd, unix.IPPROTO_IP, unix.IP_MULTICAST_IF, &unix.IPMreqn{Ifindex: int32(link)}))
 	})
-	// Until duplicate address detection is over there is no link-local address
-	// to send from.
+	// Until duplicate address detection has ended, there is no link-local address to send from.
 	for begin := time.Now(); ; time.Sleep(10 * time.Millisecond) {
 		_, err := l.conn.WriteTo([]byte(text), &net.UDPAddr{IP: to, Port: groupPort})
 		if err == nil {
@@ -99,7 +97,7 @@ func (l *listener) send(t *testing.T, to net.IP, text string) {
 	}
 }
 
-// hears reports whether a text arrives soon. What came before it is passed over.
+// hears reports whether a text arrives soon. It skips what came before.
 func (l *listener) hears(t *testing.T, text string) bool {
 	t.Helper()
 	buf := make([]byte, 64<<10)
@@ -118,8 +116,8 @@ func (l *listener) hears(t *testing.T, text string) bool {
 	}
 }
 
-// eventually wants that somebody hears, or does not, what another sends: as soon
-// as a membership has got around.
+// eventually waits until a listener hears what another sends, or no longer hears it: until a change
+// of membership has taken effect.
 func eventually(t *testing.T, from, to *listener, group net.IP, want bool) {
 	t.Helper()
 	for begin := time.Now(); ; {
@@ -134,8 +132,7 @@ func eventually(t *testing.T, from, to *listener, group net.IP, want bool) {
 	}
 }
 
-// MCS-1: broadcast reaches all, a group its members: those who join, until they
-// leave.
+// MCS-1: broadcasts reach all nodes. Datagrams to a group reach its members until they leave.
 func TestMulticast(t *testing.T) {
 	for _, tap := range []bool{false, true} {
 		if tap && testing.Short() {

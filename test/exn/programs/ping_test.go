@@ -11,11 +11,11 @@ import (
 	"exnet/test/exn"
 )
 
-// pings are the lengths of what ping sends: nothing, what fits an MTU and one
-// byte more for each that is tried, and the most there is.
+// pings are the payload lengths to try: none, what fits each MTU and one byte more, and the
+// maximum.
 var pings = []int{0, 56, 1472, 1473, 8972, 8973, 65507}
 
-// ETH-1: ping and ping6 up to the longest packets, whole or in fragments.
+// ETH-1: ping and ping6 work up to the longest packets, whole or in fragments.
 func TestPing(t *testing.T) {
 	root := debroot.Need(t, "iputils-ping")
 	for _, mtu := range []int{65535, 9000, 1500} {
@@ -34,9 +34,8 @@ func TestPing(t *testing.T) {
 	}
 }
 
-// ping sends pings until three are answered, which must be soon: without -w ping
-// waits for no answer longer than for two others, which on a busy machine may be
-// too short.
+// ping sends pings until three are answered, which must be soon. Without -w ping waits for an
+// answer only twice as long as the answers before took, which may be too short on a busy machine.
 func ping(t *testing.T, root *debroot.Root, from *exn.Node, to netip.Addr, size int) {
 	t.Helper()
 	out := string(from.Run(from.Program(root, "ping", "-n", "-c", "3", "-i", "0.02", "-s", fmt.Sprint(size), "-w", "20", to.String())))
@@ -46,7 +45,7 @@ func ping(t *testing.T, root *debroot.Root, from *exn.Node, to netip.Addr, size 
 	}
 }
 
-// A node that is not there is unreachable, and said to be.
+// A node that does not exist is reported as unreachable.
 func TestPingNobody(t *testing.T) {
 	root := debroot.Need(t, "iputils-ping")
 	f := exn.Up(t, exn.Options{})
@@ -60,7 +59,7 @@ func TestPingNobody(t *testing.T) {
 	}
 }
 
-// The nodes are on one link: one hop, and no TTL is lost on the way.
+// The nodes are on one link: there is one hop, and the TTL does not change on the way.
 func TestOneHop(t *testing.T) {
 	root := debroot.Need(t, "traceroute", "iputils-ping")
 	f := exn.Up(t, exn.Options{})
