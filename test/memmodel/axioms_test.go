@@ -9,13 +9,14 @@ import (
 	"testing"
 )
 
-// The explorer is checked against a second definition of the same memories, made in another way: the axiomatic one, as
-// published for x86 (Owens, Sarkar, Sewell 2009) and ARMv8 (Pulte, Flur, Deacon, French, Sarkar, Sewell 2018). There an
-// execution is a set of accesses with "reads from" and coherence chosen freely, and it may happen unless certain relations
-// have a cycle. Small random programs must have the same outcomes by both.
+// The explorer is checked against an independent definition of the same memories: the axiomatic
+// one, as published for x86 (Owens, Sarkar, Sewell 2009) and ARMv8 (Pulte, Flur, Deacon, French,
+// Sarkar, Sewell 2018). There an execution is a set of accesses with freely chosen "reads from" and
+// coherence. It is possible unless certain relations have a cycle. Small random programs must have
+// the same outcomes under both definitions.
 //
-// In the ARMv8 relations used here acquire loads are LDAPR, not LDAR. There are no address dependencies, which Weak
-// ignores, and no atomics, which are fences by definition.
+// In the ARMv8 relations used here, acquire loads are LDAPR, not LDAR. There are no address
+// dependencies, which Weak ignores, and no atomics, which are fences by definition.
 func TestMemoriesAgainstAxioms(t *testing.T) {
 	const programs = 1500
 	random := rand.New(rand.NewPCG(3, 14))
@@ -38,8 +39,9 @@ func TestMemoriesAgainstAxioms(t *testing.T) {
 	}
 }
 
-// copiesAndAcquires tells whether a process stores a loaded value and later loads it back with acquire order. ARMv8 then
-// remembers where the value came from; Weak does not, and allows a little more.
+// copiesAndAcquires reports whether a process stores a loaded value and later loads it back with
+// acquire order. ARMv8 then remembers where the value came from. Weak does not, and allows a little
+// more.
 func copiesAndAcquires(text string) bool {
 	for _, body := range strings.Split(text, "|") {
 		copied := ""
@@ -107,8 +109,8 @@ type access struct {
 	control        int  // the load that decides whether it happens, or none
 }
 
-// An execution is a choice of one path through every process, of a source for every load, and of an order of the stores
-// to each word.
+// An execution is a choice of one path through every process, of a source for every load, and of an
+// order of the stores to each word.
 type execution struct {
 	accesses []access
 	branches map[int]bool   // by load: whether the branch on it is taken
@@ -116,7 +118,7 @@ type execution struct {
 	history  map[byte][]int // by word: its stores, in the order in which they reach memory
 }
 
-// axiomatic returns the outcomes a memory allows, in the form of outcomes.
+// axiomatic returns the outcomes that a memory allows, in the form that outcomes uses.
 func axiomatic(text string, memory Memory) map[string]bool {
 	ends := map[string]bool{}
 	for _, e := range paths(text) {
@@ -150,7 +152,7 @@ func paths(text string) []*execution {
 	return all
 }
 
-// follow appends a process to an execution. It has one branch at most.
+// follow appends a process to an execution. The process has at most one branch.
 func (e *execution) follow(p int, body []string, loads map[byte]int, control int) []*execution {
 	e = &execution{accesses: slices.Clone(e.accesses), branches: maps.Clone(e.branches)}
 	for i, s := range body {
@@ -218,7 +220,8 @@ func (e *execution) histories(i int, try func()) {
 	e.history[word] = before
 }
 
-// value follows an access to the constant it comes from. It fails if a value comes out of thin air: from itself.
+// value follows an access to the constant that its value comes from. It fails if a value comes out
+// of thin air: from itself.
 func (e *execution) value(i int) (value int, ok bool) {
 	for range len(e.accesses) {
 		switch a := e.accesses[i]; {
@@ -235,7 +238,7 @@ func (e *execution) value(i int) (value int, ok bool) {
 	return 0, false
 }
 
-// plausible tells whether all values have a source and agree with the branches.
+// plausible reports whether all values have a source and agree with the branches.
 func (e *execution) plausible() bool {
 	for i, a := range e.accesses {
 		if !a.load && !a.store {
@@ -274,7 +277,7 @@ func (e *execution) end(text string) string {
 	return b.String()
 }
 
-// A relation holds, for each access, the set of those it comes before.
+// A relation holds, for each access, the set of accesses that it comes before.
 type relation []uint32
 
 func (r relation) add(from, to int) { r[from] |= 1 << to }
@@ -293,8 +296,8 @@ func (r relation) acyclic() bool {
 	return left == 0
 }
 
-// communication calls add for each pair in "reads from", coherence, and "from reads": a load comes before the store that
-// overwrites what it read.
+// communication calls add for each pair in "reads from", coherence, and "from reads": a load comes
+// before the store that overwrites what it read.
 func (e *execution) communication(add func(from, to int)) {
 	for i, a := range e.accesses {
 		if !a.load {
@@ -317,7 +320,7 @@ func (e *execution) communication(add func(from, to int)) {
 	}
 }
 
-// coherent tells whether each word alone behaves like a word.
+// coherent reports whether each word by itself behaves like a word.
 func (e *execution) coherent() bool {
 	r := make(relation, len(e.accesses))
 	e.communication(r.add)
@@ -331,7 +334,7 @@ func (e *execution) coherent() bool {
 	return r.acyclic()
 }
 
-// allowed tells whether the memory lets the execution happen.
+// allowed reports whether the memory lets the execution happen.
 func (e *execution) allowed(memory Memory) bool {
 	r := make(relation, len(e.accesses))
 	e.communication(func(from, to int) {
@@ -350,10 +353,12 @@ func (e *execution) allowed(memory Memory) bool {
 	return r.acyclic()
 }
 
-// ordered tells whether two accesses of one process, i before k in its program, are kept in order.
+// ordered reports whether two accesses of one process, i before k in its program, are kept in
+// order.
 func (e *execution) ordered(memory Memory, i, k int) bool {
 	a, b := e.accesses[i], e.accesses[k]
-	if memory == SC || e.anyBetween(i, k, func(c access) bool { return !c.load && !c.store }) { // a fence
+	if memory == SC || e.anyBetween(i, k, func(c access) bool { return !c.load && !c.store }) {
+		// a fence
 		return true
 	}
 	if memory == TSO {
@@ -364,11 +369,13 @@ func (e *execution) ordered(memory Memory, i, k int) bool {
 		return true
 	case b.store && (b.data == i || b.control == i): // dependencies
 		return true
-	case b.store: // a store keeps behind one to its word, and so behind what that one keeps behind
+	case b.store:
+		// a store stays behind one to the same word, and so behind what that one stays
+		// behind
 		return e.anyBetween(i, k, func(c access) bool {
 			return c.store && c.word == b.word && (c.ordered || c.data == i || c.control == i)
 		})
-	case b.load && e.source[k] != none: // and so does a load that finds a store of its own process
+	case b.load && e.source[k] != none: // and so does a load that reads a store of its own process
 		c := e.accesses[e.source[k]]
 		return c.process == b.process && c.data == i
 	}

@@ -1,6 +1,7 @@
 package memmodel
 
-// An instr is one instruction of a compiled program. A process's place in its program is one byte of the state.
+// An instr is one instruction of a compiled program. A process's place in its program is one byte
+// of the state.
 type instr struct {
 	op     opcode
 	dst    int8  // variable that receives a value, or none
@@ -52,7 +53,7 @@ const none = -1
 type program struct {
 	code   []instr
 	mortal bool
-	death  int // where a killed process goes on
+	death  int // where a killed process continues
 
 	liveVars  []uint32 // for each place, the variables that matter there
 	liveWords []uint64 // for each place, the words that are loaded before the next fence
@@ -66,7 +67,7 @@ type compiler struct {
 	code    []instr
 }
 
-// compile translates all programs, with one rule broken unless without is empty.
+// compile translates all programs. It breaks the rule without, unless that is empty.
 func (m *Model) compile(without string) ([]program, map[string]bool) {
 	c := &compiler{model: m, without: without, rules: map[string]bool{}}
 	var programs []program
@@ -124,9 +125,10 @@ func (c *compiler) slot(v Var) int8 {
 	return int8(v.slot)
 }
 
-// overtaken tells whether a plain load at code[i] can still be under way when a later store of its process is visible:
-// whether some path reaches a plain store before anything that waits for the load. Only then is it worth while, on
-// Weak, to explore its late arrival; against other loads the echo covers all reordering.
+// overtaken reports whether a plain load at code[i] can still be under way when a later store of
+// its process is visible: whether some path reaches a plain store before anything that waits for
+// the load. Only then is it worth exploring its late arrival on Weak. Against other loads, the echo
+// covers all reordering.
 func overtaken(code []instr, i int) bool {
 	load := code[i]
 	if load.op != opLoad || load.order != plain {
@@ -161,7 +163,8 @@ func overtaken(code []instr, i int) bool {
 	return reaches(i + 1)
 }
 
-// awaits tells whether an instruction cannot run before an earlier load of its process has its value.
+// awaits reports whether an instruction cannot run before an earlier load of its process has its
+// value.
 func (in *instr) awaits(load *instr) bool {
 	switch in.op {
 	case opEnd, opFence, opExchange, opCompareAndSwap, opRing, opWait, opPoll, opDrain:
@@ -170,8 +173,8 @@ func (in *instr) awaits(load *instr) bool {
 	return load.dst != none && (in.dst == load.dst || in.uses&(1<<load.dst) != 0 && !in.copies(load))
 }
 
-// copies tells whether an instruction stores just what a load has loaded. The store can then wait for the value in the
-// buffer, and does not hold up those behind it.
+// copies reports whether an instruction stores exactly what a load has loaded. Such a store can
+// wait for the value in the buffer, and does not delay those behind it.
 func (in *instr) copies(load *instr) bool {
 	return in.op == opStore && load.dst != none && in.x.copy && in.x.uses == 1<<load.dst &&
 		in.at.index.uses&in.x.uses == 0

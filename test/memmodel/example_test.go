@@ -6,9 +6,10 @@ import (
 	. "exnet/test/memmodel"
 )
 
-// A producer publishes one message; a waiter that finds none says that it sleeps and sleeps. Each publishes a word and
-// then reads the other's: without the fence the producer reads too early, and the waiter is never woken. No interleaving
-// of the statements shows it. It takes a store buffer.
+// A producer publishes one message. A waiter that finds none publishes that it sleeps, and sleeps.
+// Each publishes a word and then reads the other's. Without the fence the producer reads too early,
+// and the waiter is never woken. No interleaving of the statements shows that; it takes a store
+// buffer.
 func Example() {
 	m := New("wake")
 	message, asleep, bell := m.Word("message", 0), m.Word("asleep", 0), m.Event("bell")

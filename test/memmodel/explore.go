@@ -11,7 +11,7 @@ import (
 type Run struct {
 	Memory    Memory
 	Without   string // a rule to break; empty: the protocol as it is
-	MaxStates int    // give up beyond this many; 0: 4 million, some 500 MB
+	MaxStates int    // give up beyond this number; 0: 4 million, some 500 MB
 }
 
 // A Result says what an exploration found.
@@ -22,18 +22,19 @@ type Result struct {
 	Steps  int // transitions between them
 	Depth  int // of a shortest way to the state farthest from the start
 
-	// Bounded is set if a process ever had as much under way as there is room for. More room might show more.
+	// Bounded is set if a process ever had as much under way as there is room for. With more
+	// room more might show.
 	Bounded bool
 
 	// CounterExample is nil if the model holds.
 	CounterExample *CounterExample
 }
 
-// ErrTooManyStates says that an exploration was given up.
+// ErrTooManyStates means that an exploration was given up.
 var ErrTooManyStates = errors.New("too many states: make the model smaller or raise Run.MaxStates")
 
-// Explore visits every reachable state of the model, breadth first, until something is wrong with one. An error means
-// that there is no verdict: the model itself is faulty or too large.
+// Explore visits every reachable state of the model, breadth first, until something is wrong with
+// one. An error means that there is no verdict: the model itself is faulty or too large.
 func (m *Model) Explore(run Run) (*Result, error) { return m.explore(run, false) }
 
 func (m *Model) explore(run Run, unreduced bool) (*Result, error) {
@@ -71,18 +72,18 @@ type explorer struct {
 	memory   Memory
 	programs []program
 
-	// unreduced makes every instruction a step and keeps what does not matter: many more states for the same
-	// verdict. A test compares the two.
+	// unreduced makes every instruction a step and keeps values that do not matter: many more
+	// states for the same verdict. A test compares the two.
 	unreduced bool
 
-	// Of the transition being made.
+	// State of the transition being made.
 	next   state
 	deeds  []deed
 	fault  string
 	values []reading
-	visit  func(*state) // where finish hands the new state
+	visit  func(*state) // called by finish with the new state
 
-	// Of the search.
+	// State of the search.
 	states  stateSet
 	parents []uint32 // the state from which each was first reached
 	edges   []uint32 // successors of all states, one after the other
@@ -95,7 +96,7 @@ type explorer struct {
 type finding struct {
 	what  string
 	state uint32
-	step  int // which successor of the state is at fault, or none
+	step  int // which successor of the state is wrong, or none
 }
 
 func (x *explorer) search(limit int) (*finding, error) {
@@ -157,7 +158,7 @@ func (x *explorer) search(limit int) (*finding, error) {
 	return found, nil
 }
 
-// start is the initial state, with every process at its first step that others can notice.
+// start returns the initial state, with every process at its first step that others can notice.
 func (x *explorer) start() state {
 	s := x.begin(&state{})
 	for i, c := range x.model.words {
@@ -187,7 +188,7 @@ func (x *explorer) ending(s *state) string {
 	return x.broken(x.model.finally, s)
 }
 
-// broken returns the first of the claims that does not hold.
+// broken returns the first claim that does not hold.
 func (x *explorer) broken(claims []claim, s *state) string {
 	for _, c := range claims {
 		if !c.holds(State{x.model, s}) {
@@ -197,8 +198,8 @@ func (x *explorer) broken(claims []claim, s *state) string {
 	return ""
 }
 
-// trap looks for a state from which no end can be reached any more: processes that run round in a circle and have
-// nothing to hope for. (A circle that can be left is no fault: a real scheduler leaves it.)
+// trap looks for a state from which no end can be reached any more: processes that run in a circle
+// for ever. (A circle that can be left is no fault: a real scheduler leaves it.)
 func (x *explorer) trap() *finding {
 	x.first = append(x.first, uint32(len(x.edges)))
 	n := len(x.parents)
@@ -230,7 +231,7 @@ type stateSet struct {
 	seed    maphash.Seed
 	bytes   []byte   // all of them, one after the other
 	ends    []uint64 // where each ends
-	slots   []uint32 // open hashing: number+1, 0 is free
+	slots   []uint32 // open hashing: number+1; 0 is free
 	scratch []byte
 }
 

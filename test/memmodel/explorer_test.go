@@ -16,7 +16,8 @@ func explore(t *testing.T, m *Model, run Run) *Result {
 	return r
 }
 
-// finds checks that the exploration ends with a counter-example that says so, or with none if says is empty.
+// finds checks that the exploration ends with a counter-example that contains says, or with none if
+// says is empty.
 func finds(t *testing.T, m *Model, run Run, says string) {
 	t.Helper()
 	r := explore(t, m, run)
@@ -28,7 +29,7 @@ func finds(t *testing.T, m *Model, run Run, says string) {
 	}
 }
 
-// A lock has everything: two processes in a circle, an atomic, an order to keep.
+// A lock needs everything: two processes in a circle, an atomic, and an order.
 func lock() *Model {
 	const free, held = 0, 1
 	m := New("lock")
@@ -65,7 +66,7 @@ func TestLock(t *testing.T) {
 	}
 }
 
-// A trace tells everything from the start to the fault, and what memory looks like then.
+// A trace shows every step from the start to the fault, and the memory at the end.
 func TestTrace(t *testing.T) {
 	m := New("trace")
 	v, w, e := m.Word("v", 1), m.Word("w", 0), m.Event("e")
@@ -88,7 +89,7 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// Exploring twice gives the same, to the letter.
+// Exploring twice gives the same result, to the letter.
 func TestDeterministic(t *testing.T) {
 	run := Run{Memory: Weak, Without: "the lock is left with release order"}
 	if a, b := explore(t, lock(), run), explore(t, lock(), run); a.String() != b.String() {
@@ -96,7 +97,8 @@ func TestDeterministic(t *testing.T) {
 	}
 }
 
-// A process that only looks goes on as soon as there is something to see, and in a circle if there never is.
+// A process that only polls goes on as soon as there is something to see, and runs in a circle if
+// there never is.
 func TestCircle(t *testing.T) {
 	for _, memory := range Memories {
 		for _, comes := range []bool{true, false} {
@@ -115,7 +117,8 @@ func TestCircle(t *testing.T) {
 	}
 }
 
-// A process can be killed between any two stores; what it has stored is visible before its hang-up is seen.
+// A process can be killed between any two stores. What it has stored is visible before its hang-up
+// is seen.
 func TestDeath(t *testing.T) {
 	build := func() (m *Model, x, y Word) {
 		m = New("death")
@@ -154,7 +157,8 @@ func TestDeathWill(t *testing.T) {
 	}
 }
 
-// A store of a value computed from a load waits for the load, also where one of a mere copy would not.
+// A store of a value computed from a load waits for the load, even where a store of a mere copy
+// would not.
 func TestComputedStore(t *testing.T) {
 	m := New("computed")
 	x, y, z := m.Word("x", 0), m.Word("y", 0), m.Word("z", 0)
@@ -210,7 +214,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// Everything that can be wrong with a state is found, on every memory, and the trace ends with it.
+// Every kind of fault in a state is found, on every memory, and ends the trace.
 func TestFaults(t *testing.T) {
 	tests := []struct {
 		says  string
@@ -260,7 +264,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// A mistake in the model is no verdict.
+// A mistake in the model gives an error, not a verdict.
 func TestMistakes(t *testing.T) {
 	tests := []struct {
 		says  string
@@ -313,7 +317,7 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// A run tells when it met a limit.
+// A run reports that it met a limit.
 func TestLimits(t *testing.T) {
 	m := New("many stores")
 	p := m.Process("P")

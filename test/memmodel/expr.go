@@ -5,20 +5,25 @@ import (
 	"strings"
 )
 
-// A Var is a variable of one process. Nobody else sees it; it costs no memory access. It holds a byte and starts at 0.
+// A Var is a variable of one process. No other process sees it, and it costs no memory access. It
+// holds a byte and starts at 0.
 type Var struct {
 	name  string
 	owner int   // index of the process
 	slot  uint8 // index among that process's variables
 }
 
-// An Expr computes a byte from the variables of one process. As a condition, anything but 0 is true.
+// An Expr computes a byte from the variables of one process. As a condition, anything but 0 is
+// true.
 type Expr struct {
-	text   string
-	uses   uint32 // set of variable slots it reads; a delayed load must arrive before it is evaluated
-	owners uint32 // set of processes whose variables it reads; more than one is a mistake in the model
-	copy   bool   // it is a variable and nothing else
-	wide   bool   // a constant in it does not fit a byte
+	text string
+	// set of variable slots that it reads; a delayed load of one must arrive before it is
+	// evaluated
+	uses uint32
+	// set of processes whose variables it reads; more than one is a mistake in the model
+	owners uint32
+	copy   bool // it is just a variable
+	wide   bool // a constant in it does not fit a byte
 	eval   func(*vars) uint8
 }
 
@@ -50,7 +55,7 @@ func binary[A, B Operand](left A, op string, right B, f func(a, b uint8) uint8) 
 	}
 }
 
-// term is the text of an expression inside a larger one.
+// term returns the text of an expression inside a larger one.
 func (e Expr) term() string {
 	if strings.Contains(e.text, " ") {
 		return "(" + e.text + ")"
@@ -65,52 +70,52 @@ func truth(b bool) uint8 {
 	return 0
 }
 
-// Add is a + b modulo 256.
+// Add returns a + b modulo 256.
 func Add[A, B Operand](a A, b B) Expr {
 	return binary(a, "+", b, func(a, b uint8) uint8 { return a + b })
 }
 
-// Sub is a - b modulo 256.
+// Sub returns a - b modulo 256.
 func Sub[A, B Operand](a A, b B) Expr {
 	return binary(a, "-", b, func(a, b uint8) uint8 { return a - b })
 }
 
-// Div is a / b, and a where b is 0.
+// Div returns a / b, or a if b is 0.
 func Div[A, B Operand](a A, b B) Expr {
 	return binary(a, "/", b, func(a, b uint8) uint8 { return a / max(b, 1) })
 }
 
-// Mod is a % b, and 0 where b is 0.
+// Mod returns a % b, or 0 if b is 0.
 func Mod[A, B Operand](a A, b B) Expr {
 	return binary(a, "%", b, func(a, b uint8) uint8 { return a % max(b, 1) })
 }
 
-// Eq is 1 where a == b, else 0.
+// Eq returns 1 if a == b, else 0.
 func Eq[A, B Operand](a A, b B) Expr {
 	return binary(a, "==", b, func(a, b uint8) uint8 { return truth(a == b) })
 }
 
-// Ne is 1 where a != b, else 0.
+// Ne returns 1 if a != b, else 0.
 func Ne[A, B Operand](a A, b B) Expr {
 	return binary(a, "!=", b, func(a, b uint8) uint8 { return truth(a != b) })
 }
 
-// Lt is 1 where a < b, else 0.
+// Lt returns 1 if a < b, else 0.
 func Lt[A, B Operand](a A, b B) Expr {
 	return binary(a, "<", b, func(a, b uint8) uint8 { return truth(a < b) })
 }
 
-// And is 1 where neither a nor b is 0, else 0.
+// And returns 1 if neither a nor b is 0, else 0.
 func And[A, B Operand](a A, b B) Expr {
 	return binary(a, "&&", b, func(a, b uint8) uint8 { return truth(a != 0 && b != 0) })
 }
 
-// Not is true if a is 0.
+// Not returns 1 if a is 0, else 0.
 func Not[A Operand](a A) Expr {
 	e := Eq(a, 0)
 	e.text = "!" + expr(a).term()
 	return e
 }
 
-// Odd is Mod(a, 2): of a sleep epoch it says "asleep".
+// Odd returns Mod(a, 2). For a sleep epoch that means "asleep".
 func Odd[A Operand](a A) Expr { return Mod(a, 2) }

@@ -7,31 +7,33 @@ import (
 	"testing"
 )
 
-// The explorer is only worth what its memories are worth. Litmus tests are small programs whose possible outcomes are
-// known for real machines; the names are those of the literature (Alglave, Maranget, Sarkar, Sewell). Each row says
-// which is the strongest memory that allows the outcome.
+// The explorer is worth only as much as its memories. Litmus tests are small programs whose
+// possible outcomes are known for real machines. Their names are those of the literature (Alglave,
+// Maranget, Sarkar, Sewell). Each row names the strongest memory that allows the outcome.
 //
-// Processes are parted by "|", statements by ";". Letters from x on are words, letters before variables. "x=1" is a
-// plain store, "a=x" a plain load, ":=" makes them release and acquire, "a<>x" exchanges x for 1. What follows "if a"
-// runs only if a is not 0.
+// "|" separates processes, ";" statements. Letters from x on are words, letters before are
+// variables. "x=1" is a plain store and "a=x" a plain load; ":=" makes them release and acquire.
+// "a<>x" exchanges x for 1. What follows "if a" runs only if a is not 0.
 var litmusTests = []struct {
 	name, program, outcome string
 	allowed                Memory
 }{
-	// Store buffering: a store is late. The error of every sleeper without a fence.
+	// Store buffering: a store is late. The bug of every sleeper without a fence.
 	{"SB", "x=1; a=y | y=1; b=x", "a=0 b=0", TSO},
 	{"SB+fence+fence", "x=1; fence; a=y | y=1; fence; b=x", "a=0 b=0", never},
 	{"SB+fence+po", "x=1; fence; a=y | y=1; b=x", "a=0 b=0", TSO},
 	{"SB+exchange", "c<>x; a=y | d<>y; b=x", "a=0 b=0", never},
 	{"SB+exchange between", "x=1; c<>z; a=y | y=1; d<>z; b=x", "a=0 b=0", never},
-	{"SB+rel-acq", "x:=1; a:=y | y:=1; b:=x", "a=0 b=0", TSO}, // arm64 forbids it for STLR and LDAR, not for LDAPR
+	// arm64 forbids it for STLR and LDAR, not for LDAPR
+	{"SB+rel-acq", "x:=1; a:=y | y:=1; b:=x", "a=0 b=0", TSO},
 	{"SB+forwarding", "x=1; a=x; b=y | y=1; c=y; d=x", "a=1 b=0 c=1 d=0", TSO},
 	{"R", "x=1; y=1 | y=2; a=x", "y=2 a=0", TSO},
 	{"R+fence+fence", "x=1; fence; y=1 | y=2; fence; a=x", "y=2 a=0", never},
 	{"RWC", "x=1 | a=x; b=y | y=1; c=x", "a=1 b=0 c=0", TSO},
 	{"RWC+acq+fence", "x=1 | a:=x; b=y | y=1; fence; c=x", "a=1 b=0 c=0", never},
 
-	// Message passing: stores overtake each other, or loads do. The error of every ring without release and acquire.
+	// Message passing: stores overtake each other, or loads do. The bug of every ring without
+	// release and acquire.
 	{"MP", "x=1; y=1 | a=y; b=x", "a=1 b=0", Weak},
 	{"MP+rel+acq", "x=1; y:=1 | a:=y; b=x", "a=1 b=0", never},
 	{"MP+po+acq", "x=1; y=1 | a:=y; b=x", "a=1 b=0", Weak},
@@ -46,7 +48,7 @@ var litmusTests = []struct {
 	{"WRC+ctrl+acq", "x=1 | a=x; if a; y=1 | b:=y; c=x", "a=1 b=1 c=0", never},
 	{"ISA2+rel+ctrl+acq", "x=1; y:=1 | a=y; if a; z=1 | b:=z; c=x", "a=1 b=1 c=0", never},
 
-	// Load buffering: a load is late. The error of every buffer given back without release.
+	// Load buffering: a load is late. The bug of every buffer that is returned without release.
 	{"LB", "a=x; y=1 | b=y; x=1", "a=1 b=1", Weak},
 	{"LB+rel+po", "a=x; y:=1 | b=y; x=1", "a=1 b=1", Weak},
 	{"LB+rel+rel", "a=x; y:=1 | b=y; x:=1", "a=1 b=1", never},
@@ -120,7 +122,7 @@ func TestLitmus(t *testing.T) {
 	}
 }
 
-// The reductions of expand and prune must lose no outcome.
+// The reductions of expand and prune lose no outcome.
 func TestReductionsLoseNothing(t *testing.T) {
 	for _, test := range litmusTests {
 		for _, memory := range Memories {
@@ -136,7 +138,7 @@ func TestReductionsLoseNothing(t *testing.T) {
 	}
 }
 
-// outcomes returns what the memory and the variables can be in the end, and the number of states.
+// outcomes returns the possible final values of memory and variables, and the number of states.
 func outcomes(t *testing.T, l lab, memory Memory, unreduced bool) (map[string]bool, int) {
 	seen := map[string]bool{}
 	l.Finally("", func(s State) bool {
@@ -156,7 +158,7 @@ func outcomes(t *testing.T, l lab, memory Memory, unreduced bool) (map[string]bo
 	return seen, r.States
 }
 
-// A lab is what litmus programs are made of.
+// A lab holds what litmus programs consist of.
 type lab struct {
 	*Model
 	words map[byte]Word

@@ -1,8 +1,9 @@
 package memmodel
 
-// Two states that differ only in what no process will ever look at have the same future. So a variable that is written
-// before it is next read is set to 0, and an entry of the echo whose word is not loaded before the next fence is dropped.
-// That makes the exploration several times smaller and loses nothing.
+// Two states that differ only in values that no process will ever look at have the same future. So
+// a variable that is written before it is next read is set to 0, and an entry of the echo is
+// dropped if its word is not loaded before the next fence. That makes the exploration several times
+// smaller and loses nothing.
 
 // live computes, for each place of a program, what matters from there on.
 func (p *program) live(results uint32) {

@@ -4,19 +4,19 @@ package memmodel
 type Memory uint8
 
 const (
-	// SC is sequential consistency: one step of one process at a time, each seen by all at once. No machine does
-	// this; a protocol error that shows here is an error of logic.
+	// SC is sequential consistency: one step of one process at a time, each seen by all at
+	// once. No machine works like this; a protocol error that shows here is an error of logic.
 	SC Memory = iota
 
 	// TSO is x86: stores wait in a FIFO buffer, which the process itself reads through.
 	TSO
 
-	// Weak is at least as weak as arm64: stores to different words become visible in any order, loads are satisfied
-	// early or late.
+	// Weak is at least as weak as arm64: stores to different words become visible in any order,
+	// and loads are satisfied early or late.
 	Weak
 )
 
-// Memories are all of them, from strong to weak.
+// Memories lists all memories, from strong to weak.
 var Memories = []Memory{SC, TSO, Weak}
 
 func (m Memory) String() string {
@@ -26,7 +26,7 @@ func (m Memory) String() string {
 	return "no memory"
 }
 
-// Between a process and memory stand three things:
+// Three things stand between a process and memory:
 //
 //	           ┌───────────── process ─────────────┐
 //	store ────►│ store buffer           TSO, Weak  │─── commit ──────►┐
@@ -40,11 +40,12 @@ func (m Memory) String() string {
 //	           │   until the value is needed       │
 //	           └───────────────────────────────────┘
 //
-// A load that is satisfied early returns what memory held at an earlier moment: an entry of the echo. The process can go
-// back to its last fence, but not beyond its last acquire load, nor, word by word, beyond its own earlier accesses.
-// A load that is satisfied late lets stores issued after it become visible first.
+// A load that is satisfied early returns what memory held at an earlier moment: an entry of the
+// echo. The process can go back to its last fence, but not beyond its last acquire load, nor, for
+// each word, beyond its own earlier accesses. A load that is satisfied late lets stores issued
+// after it become visible first.
 
-// committable tells whether the store at place i of the buffer can become visible now.
+// committable reports whether the store at place i of the buffer can become visible now.
 func (x *explorer) committable(t *thread, i int) bool {
 	if x.memory == TSO {
 		return i == 0
@@ -72,15 +73,16 @@ func (x *explorer) commit(s *state, p int, word, value uint8) {
 				x.remember(s, q, past{word: word, value: s.mem[word]})
 			}
 		}
-		// Its own store puts the word's earlier values out of its reach. It marks no moment: an acquire load
-		// that finds it may have done so in the buffer, long ago.
+		// The process's own store makes the word's earlier values unreachable for it. It
+		// marks no moment: an acquire load that reads it may have done so in the buffer,
+		// long ago.
 		s.threads[p].keep(^uint64(1 << word))
 	}
 	s.mem[word] = value
 }
 
-// remember adds an entry to the echo of process q. One that is spent from the start only marks the moment of a Ring, which
-// is never seen late.
+// remember adds an entry to the echo of process q. An entry that is spent from the start only marks
+// the moment of a Ring, which is never seen late.
 func (x *explorer) remember(s *state, q int, e past) {
 	t := &s.threads[q]
 	if !x.unreduced && x.programs[q].liveWords[t.pc]&(1<<e.word) == 0 {
@@ -95,7 +97,7 @@ func (x *explorer) remember(s *state, q int, e past) {
 	t.forget(0)
 }
 
-// keep removes from the echo what is not of these words.
+// keep removes from the echo the entries of all other words.
 func (t *thread) keep(words uint64) {
 	kept := uint8(0)
 	for _, e := range t.echo[:t.necho] {
@@ -117,8 +119,9 @@ func (t *thread) spend(word uint8, i int) {
 	}
 }
 
-// observe records that the process has read a word at place i of its echo; place necho is memory itself. Older values of
-// the word are out of its reach now; after an acquire load, so is all that memory held before the value was written.
+// observe records that the process has read a word at place i of its echo; place necho is memory
+// itself. Older values of the word are now out of its reach. After an acquire load, so is
+// everything that memory held before the value was written.
 func (t *thread) observe(word uint8, i int, o order) {
 	t.spend(word, i)
 	since := 0
@@ -136,7 +139,7 @@ func (t *thread) observe(word uint8, i int, o order) {
 type reading struct {
 	value uint8
 	from  source
-	place int // in the echo; its length if from memory
+	place int // in the echo; its length means memory
 }
 
 type source uint8
@@ -147,8 +150,9 @@ const (
 	fromEcho
 )
 
-// readings lists what a load of a word may return now, if so many older stores of its process are still in the buffer. Of
-// equal values only the oldest is listed: it leaves the process the most freedom.
+// readings lists what a load of a word may return now, with the given number of older stores of its
+// process still in the buffer. Of equal values it lists only the oldest, which leaves the process
+// the most freedom.
 func (x *explorer) readings(s *state, t *thread, word uint8, older int) []reading {
 	x.values = x.values[:0]
 	for i := older - 1; i >= 0; i-- {
@@ -176,8 +180,9 @@ func (x *explorer) readings(s *state, t *thread, word uint8, older int) []readin
 	return x.values
 }
 
-// inTurn tells whether a load of a word, issued after the given numbers of late loads and of buffered stores, may get its
-// value: loads of one word do so in order, unless a store of their own process stands between them.
+// inTurn reports whether a load of a word, issued after the given numbers of late loads and
+// buffered stores, may get its value. Loads of one word get theirs in order, unless a store of
+// their own process stands between them.
 func (t *thread) inTurn(word uint8, late, older int) bool {
 	for _, l := range t.late[:late] {
 		if l.word == word && !stores(t.buf[l.older:older], word) {

@@ -6,16 +6,17 @@ import (
 	"slices"
 )
 
-// Limits of a model. The first three bound the working state, which is copied for every step (under 1 KiB); of each state
-// only what the model uses is kept.
+// Limits of a model. The first three bound the working state, which is copied for every step (under
+// 1 KiB). Of each stored state only what the model uses is kept.
 const (
 	maxProcesses    = 8
-	maxWords        = 48  // words and events; sets of them are 64 bits
-	maxVars         = 24  // of a process; sets of them are 32 bits
-	maxInstructions = 255 // of a process; its place is a byte
+	maxWords        = 48  // words and events; a set of them has 64 bits
+	maxVars         = 24  // per process; a set of them has 32 bits
+	maxInstructions = 255 // per process; its place is a byte
 )
 
-// A Model is shared memory, events and the processes that use them, with what must hold of them.
+// A Model consists of shared memory, events, the processes that use them, and the claims that must
+// hold.
 type Model struct {
 	name    string
 	words   []cell // words and events, by number
@@ -42,10 +43,10 @@ func New(name string) *Model { return &Model{name: name} }
 // Name returns the name given to New.
 func (m *Model) Name() string { return m.name }
 
-// A Word is one word of shared memory. It holds a byte: a model has no use for larger numbers.
+// A Word is one word of shared memory. It holds a byte: models need no larger numbers.
 type Word struct {
 	name  string
-	first uint8 // its cell; in an array, that of element 0
+	first uint8 // its cell; in an array, the cell of element 0
 	size  uint8 // words in its array; 1 if it stands alone
 	index Expr
 }
@@ -73,7 +74,7 @@ func (m *Model) Array(name string, n int) Array {
 	return a
 }
 
-// At is an element of an array. The index is computed when the statement runs.
+// At returns an element of an array. The index is computed when the statement runs.
 func At[I Operand](a Array, index I) Word {
 	w := a.word
 	w.index = expr(index)
@@ -95,7 +96,8 @@ func (m *Model) cell(name string, initial uint8) uint8 {
 	return uint8(len(m.words) - 1)
 }
 
-// A Process is a thread of execution with a store buffer of its own: a process, or one thread of several.
+// A Process is a thread of execution with a store buffer of its own: a process, or one thread of
+// several.
 type Process struct {
 	model   *Model
 	index   int
@@ -104,7 +106,7 @@ type Process struct {
 	body    []Stmt
 	results uint32 // set of variables that claims look at
 	mortal  bool
-	last    []Stmt // what the kernel does after its death
+	last    []Stmt // what the kernel does after the process's death
 }
 
 // Process declares a process.
@@ -126,8 +128,8 @@ func (p *Process) Var(name string) Var {
 	return Var{name: name, owner: p.index, slot: uint8(len(p.vars) - 1)}
 }
 
-// Result declares a variable of the process that claims may look at. The values of the others are not kept longer than
-// the program needs them.
+// Result declares a variable of the process that claims may look at. The values of other variables
+// are kept only as long as the program needs them.
 func (p *Process) Result(name string) Var {
 	v := p.Var(name)
 	p.results |= 1 << v.slot
@@ -137,24 +139,25 @@ func (p *Process) Result(name string) Var {
 // Does gives the process its program.
 func (p *Process) Does(body ...Stmt) { p.body = body }
 
-// MayDie lets the process be killed at any step. What it has stored still reaches memory; the kernel then runs the given
-// statements in its name. A Ring, which like every Ring waits until all that is visible, says that its socket hung up.
+// MayDie allows the process to be killed at any step. What it has stored still reaches memory. The
+// kernel then runs the given statements in its name. A Ring among them, which like every Ring waits
+// until all stores are visible, means that its socket hung up.
 func (p *Process) MayDie(last ...Stmt) {
 	p.mortal = true
 	p.last = last
 }
 
-// Always demands that a condition holds in every state.
+// Always claims that a condition holds in every state.
 func (m *Model) Always(text string, holds func(State) bool) {
 	m.always = append(m.always, claim{text, holds})
 }
 
-// Finally demands that a condition holds whenever all processes have come to their end.
+// Finally claims that a condition holds whenever all processes have ended.
 func (m *Model) Finally(text string, holds func(State) bool) {
 	m.finally = append(m.finally, claim{text, holds})
 }
 
-// Rules returns the names of the rules the programs mark, sorted.
+// Rules returns the sorted names of the rules that the programs mark.
 func (m *Model) Rules() []string {
 	_, rules := m.compile("")
 	return slices.Sorted(maps.Keys(rules))

@@ -1,20 +1,20 @@
 package memmodel
 
-// A Stmt is a statement of a process's program. Each of those that touch memory is one atomic step of the exploration;
-// If, While, Set and Assert work on variables alone and cost no step.
+// A Stmt is a statement of a process's program. Each statement that touches memory is one atomic
+// step of the exploration. If, While, Set and Assert work only on variables and cost no step.
 type Stmt interface{ compile(*compiler) }
 
 type stmt func(*compiler)
 
 func (s stmt) compile(c *compiler) { s(c) }
 
-// Seq runs statements one after the other. It is how a Go function returns a piece of protocol.
+// Seq runs statements one after the other. A Go function uses it to return a piece of protocol.
 func Seq(body ...Stmt) Stmt {
 	return stmt(func(c *compiler) { c.block(body) })
 }
 
-// Rule marks the statement that obeys a rule of the protocol. A run "without" the rule gets the wrong statements in
-// its place, or none. One rule may mark several places.
+// Rule marks a statement that obeys a rule of the protocol. A run "without" the rule gets the wrong
+// statements in its place, or none. One rule may mark several places.
 func Rule(name string, right Stmt, wrong ...Stmt) Stmt {
 	return stmt(func(c *compiler) {
 		c.rules[name] = true
@@ -26,12 +26,12 @@ func Rule(name string, right Stmt, wrong ...Stmt) Stmt {
 	})
 }
 
-// Loads. What they can return under each Memory is told in the package comment.
+// Loads. The package comment says what they can return on each Memory.
 
 // Load reads a word into a variable, with no order.
 func Load(into Var, from Word) Stmt { return load(into, from, plain) }
 
-// LoadAcquire reads a word into a variable; no later load of the process is satisfied before it.
+// LoadAcquire reads a word into a variable. No later load of the process is satisfied before it.
 func LoadAcquire(into Var, from Word) Stmt { return load(into, from, acquire) }
 
 func load(into Var, from Word, o order) Stmt {
@@ -40,8 +40,9 @@ func load(into Var, from Word, o order) Stmt {
 	})
 }
 
-// Expect reads a word, with no order, whose value must be want. The reader does not wait for the answer: on Weak the
-// load may still be under way when its later stores are visible, so that an early return of a buffer is found out.
+// Expect reads a word, with no order, whose value must be want. The reader does not wait for the
+// value. On Weak the load may still be under way when its later stores are visible, so a buffer
+// that is returned too early is noticed.
 func Expect[W Operand](from Word, want W) Stmt {
 	return stmt(func(c *compiler) {
 		c.add(instr{op: opLoad, dst: none, at: from, x: expr(want)})
@@ -53,7 +54,7 @@ func Expect[W Operand](from Word, want W) Stmt {
 // Store writes a word, with no order.
 func Store[V Operand](to Word, value V) Stmt { return store(to, expr(value), plain) }
 
-// StoreRelease writes a word; all earlier loads and stores of the process come before it.
+// StoreRelease writes a word. All earlier loads and stores of the process come before it.
 func StoreRelease[V Operand](to Word, value V) Stmt { return store(to, expr(value), release) }
 
 func store(to Word, value Expr, o order) Stmt {
@@ -74,26 +75,29 @@ func Exchange[V Operand](into Var, word Word, value V) Stmt {
 	})
 }
 
-// CompareAndSwap writes value if the word holds old, atomically, and sets ok to 1 or 0. It is also a full fence.
+// CompareAndSwap writes value if the word holds old, atomically, and sets ok to 1 or 0. It is also
+// a full fence.
 func CompareAndSwap[O, V Operand](ok Var, word Word, old O, value V) Stmt {
 	return stmt(func(c *compiler) {
 		c.add(instr{op: opCompareAndSwap, dst: c.slot(ok), at: word, x: expr(value), old: expr(old)})
 	})
 }
 
-// Events. The kernel's own locks order them: what a process stored before Ring is seen after the Wait, Poll or Drain
-// that the ring satisfies.
+// Events. The kernel's own locks order them: the Wait, Poll or Drain that a Ring satisfies sees
+// what the ringing process stored before.
 
 // Ring adds one to an event's counter: write(eventfd).
 func Ring(e Event) Stmt {
 	return stmt(func(c *compiler) { c.add(instr{op: opRing, dst: none, events: []uint8{e.id}}) })
 }
 
-// Wait sleeps until one of the events is not 0 and sets all of them to 0. It is epoll_wait on edge-triggered eventfds
-// that nobody reads: every write gives an edge, a wake-up takes the edges there are.
+// Wait sleeps until one of the events is not 0 and sets all of them to 0. It models epoll_wait on
+// edge-triggered eventfds that are never read: every write is an edge, and a wake-up consumes all
+// edges.
 func Wait(events ...Event) Stmt { return sleep(opWait, events) }
 
-// Poll sleeps until one of the events is not 0 and leaves them as they are: poll, or a level-triggered epoll_wait.
+// Poll sleeps until one of the events is not 0 and leaves them unchanged: poll, or a
+// level-triggered epoll_wait.
 func Poll(events ...Event) Stmt { return sleep(opPoll, events) }
 
 func sleep(op opcode, events []Event) Stmt {
@@ -106,7 +110,8 @@ func sleep(op opcode, events []Event) Stmt {
 	})
 }
 
-// Drain reads an event's counter into a variable and sets it to 0, without sleeping: read(eventfd), O_NONBLOCK.
+// Drain reads an event's counter into a variable and sets it to 0, without sleeping: read(eventfd),
+// O_NONBLOCK.
 func Drain(into Var, e Event) Stmt {
 	return stmt(func(c *compiler) { c.add(instr{op: opDrain, dst: c.slot(into), events: []uint8{e.id}}) })
 }
@@ -121,7 +126,7 @@ func Assert(cond Expr, text string) Stmt {
 	return stmt(func(c *compiler) { c.add(instr{op: opAssert, dst: none, x: cond, text: text}) })
 }
 
-// A Branch is an If that can still get its Else.
+// A Branch is an If that may still get its Else.
 type Branch struct {
 	cond            Expr
 	then, otherwise []Stmt
@@ -156,7 +161,7 @@ func While(cond Expr, body ...Stmt) Stmt {
 	})
 }
 
-// Choose runs any one of the statements; the exploration follows them all.
+// Choose runs any one of the statements; the exploration follows all of them.
 func Choose(choices ...Stmt) Stmt {
 	return stmt(func(c *compiler) {
 		fork := c.add(instr{op: opChoose, dst: none})

@@ -1,14 +1,16 @@
 package memmodel
 
-// Bounds of what a process can have under way. A run that meets one of them says so in Result.Bounded.
+// Bounds of what a process can have under way. A run that meets one of them reports it in
+// Result.Bounded.
 const (
-	maxBuffer = 8  // stores issued and not yet visible; a further store waits
-	maxEcho   = 12 // overwritten values a process may still read; beyond it the oldest is forgotten
-	maxLate   = 4  // loads issued and not yet satisfied; a further load is satisfied at once
+	maxBuffer = 8 // stores issued and not yet visible; a further store waits
+	// overwritten values that a process may still read; beyond this the oldest is forgotten
+	maxEcho = 12
+	maxLate = 4 // loads issued and not yet satisfied; a further load is satisfied at once
 )
 
-// A state is everything the future depends on. This is the working form, of fixed size, copied for every step; states
-// are kept packed.
+// A state is everything that the future depends on. This is the working form, of fixed size, copied
+// for every step. Stored states are packed.
 type state struct {
 	mem     [maxWords]uint8 // the one memory all processes share, and the counters of events
 	threads [maxProcesses]thread
@@ -26,22 +28,24 @@ type thread struct {
 	late  [maxLate]delayed
 }
 
-// A buffered store waits to become visible. The oldest stands first.
+// A buffered store waits to become visible. The oldest is first.
 type buffered struct {
 	word, value uint8
 	release     bool
-	awaits      uint8 // 1 + the place of the late load whose value it is to store; 0: it has its value
+	// 1 + the place of the late load whose value it will store; 0: it has its value
+	awaits uint8
 }
 
-// A past is a value that memory no longer holds but that the process may still read, as if it had loaded it early. The
-// list is in the order in which the values were overwritten. A spent one can no longer be read itself; it stays to mark
-// the moment for an acquire load that meets its successor.
+// A past is a value that memory no longer holds but that the process may still read, as if it had
+// loaded it early. The list is in the order in which the values were overwritten. A spent one can
+// no longer be read itself. It stays to mark the moment for an acquire load that reads its
+// successor.
 type past struct {
 	word, value uint8
 	spent       bool
 }
 
-// A delayed load was issued at pc and has not got its value. The oldest stands first.
+// A delayed load was issued at pc and has not got its value yet. The oldest is first.
 type delayed struct {
 	pc, word uint8
 	want     uint8 // of an Expect
@@ -102,7 +106,7 @@ func (x *explorer) pack(b []byte, s *state) []byte {
 	return b
 }
 
-// unpack is the reverse of pack. What the packed form leaves out is never read.
+// unpack is the inverse of pack. What the packed form leaves out is never read.
 func (x *explorer) unpack(s *state, b []byte) {
 	take := func(n int) []byte {
 		var head []byte

@@ -2,15 +2,16 @@ package memmodel
 
 import "fmt"
 
-// localSteps is how many instructions a process may run that nobody else can notice, one after the other. More means a
-// loop that never ends.
+// localSteps is how many instructions a process may run in a row that no other process can notice.
+// More than that means an endless loop.
 const localSteps = 1000
 
-// expand visits the successors of a state: for every process, each store that can become visible, each value a late load
-// can get, each outcome of the next instruction, and its death.
+// expand visits the successors of a state: for every process, each store that can become visible,
+// each value that a late load can get, each outcome of the next instruction, and its death.
 //
-// What only its own process can notice is no step of its own but runs along with the step before (settle). The
-// interleavings left out differ from those explored in nothing that another process or a claim could see.
+// An instruction that only its own process can notice is no step of its own, but runs together with
+// the step before (settle). The omitted interleavings differ from the explored ones in nothing that
+// another process or a claim could see.
 func (x *explorer) expand(s *state) {
 	for p := range x.programs {
 		t, prog := &s.threads[p], &x.programs[p]
@@ -47,7 +48,8 @@ func (x *explorer) expand(s *state) {
 	}
 }
 
-// begin copies the state for one transition; finish completes the copy and hands it to the visitor.
+// begin copies the state for one transition; finish completes the copy and passes it to the
+// visitor.
 func (x *explorer) begin(s *state) *state {
 	x.deeds, x.fault = x.deeds[:0], ""
 	x.next = *s
@@ -75,9 +77,10 @@ func (x *explorer) settle(n *state, p int) {
 	x.fault = fmt.Sprintf("%s runs for ever without touching memory", x.model.procs[p].name)
 }
 
-// local tells whether nobody else can notice when an instruction runs. That holds of stores that enter a buffer; but a
-// process that can die stores step by step, so that it can die in between. It holds of a fence that need not wait: the
-// sooner it runs, the more of what others then overwrite stays readable after it.
+// local reports whether no other process can notice when an instruction runs. That holds for stores
+// that enter a buffer. But a process that can die stores step by step, so that it can die in
+// between. It also holds for a fence that need not wait: the sooner it runs, the more of what
+// others overwrite later stays readable after it.
 func (x *explorer) local(p int, in *instr) bool {
 	switch in.op {
 	case opSet, opAssert, opJump, opFence:
@@ -88,7 +91,7 @@ func (x *explorer) local(p int, in *instr) bool {
 	return false
 }
 
-// ready tells whether the process can run its next instruction.
+// ready reports whether the process can run its next instruction.
 func (x *explorer) ready(s *state, p int, in *instr) bool {
 	t := &s.threads[p]
 	for _, l := range t.late[:t.nlate] {
@@ -140,7 +143,7 @@ func (x *explorer) run(s *state, p int, in *instr) {
 	}
 }
 
-// runLocal runs an instruction that nobody else can notice.
+// runLocal runs an instruction that no other process can notice.
 func (x *explorer) runLocal(n *state, p int, in *instr) {
 	t := &n.threads[p]
 	t.pc++
@@ -164,7 +167,7 @@ func (x *explorer) runLocal(n *state, p int, in *instr) {
 	}
 }
 
-// runLoad visits every value that a load can get now, and its being left to get one later.
+// runLoad visits every value that a load can get now, and the case that it gets one later.
 func (x *explorer) runLoad(s *state, p int, in *instr) {
 	t, n := &s.threads[p], x.begin(s)
 	word, ok := x.address(t, in)
@@ -200,7 +203,7 @@ func (x *explorer) runLoad(s *state, p int, in *instr) {
 	x.finish(n, p)
 }
 
-// load completes a load with one of the values it may return.
+// load completes a load with one of the values that it may return.
 func (x *explorer) load(n *state, p int, l delayed, r reading) {
 	t := &n.threads[p]
 	in := &x.programs[p].code[l.pc]
@@ -226,7 +229,7 @@ func (x *explorer) address(t *thread, in *instr) (word uint8, ok bool) {
 	return in.at.first + i, true
 }
 
-// store puts a store into the buffer, or under SC straight into memory.
+// store puts a store into the buffer or, under SC, straight into memory.
 func (x *explorer) store(n *state, p int, in *instr) {
 	t := &n.threads[p]
 	word, ok := x.address(t, in)
@@ -248,7 +251,7 @@ func (x *explorer) store(n *state, p int, in *instr) {
 	x.did(deed{process: p, what: stored, instr: in, word: word, value: w.value, awaits: w.awaits != 0})
 }
 
-// runShared runs an instruction that has one outcome and acts on what is shared.
+// runShared runs an instruction that has one outcome and acts on shared state.
 func (x *explorer) runShared(n *state, p int, in *instr) {
 	t := &n.threads[p]
 	switch in.op {

@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// A State is what the claims of a model look at.
+// A State is what the claims of a model can look at.
 type State struct {
 	model *Model
 	s     *state
 }
 
-// Word returns the value memory holds. Stores still in a buffer are not in it. The word may be At an array, with a
-// constant for its index.
+// Word returns the value that memory holds, without stores that are still in a buffer. The word may
+// be an element of an array (At) with a constant index.
 func (s State) Word(w Word) int {
 	i := w.index.eval(&vars{})
 	if w.index.uses != 0 || i >= w.size {
@@ -31,7 +31,7 @@ func (s State) Var(v Var) int {
 	return int(s.s.threads[v.owner].vars[v.slot])
 }
 
-// notSo puts a claim that does not hold into words.
+// notSo words the complaint about a claim that does not hold.
 func notSo(claim, cond string) string {
 	if cond != "" {
 		cond = ": " + cond
@@ -43,14 +43,14 @@ func notSo(claim, cond string) string {
 type CounterExample struct {
 	What  string // what is wrong
 	Trace []Line // how it came about
-	End   string // what memory holds then
+	End   string // what memory holds at the end
 }
 
 // A Line of a trace is one thing that one process did.
 type Line struct {
 	Process string
 	Action  string // in the words of the program
-	Remark  string // what the memory had to do with it
+	Remark  string // the memory's part in it
 }
 
 func (c *CounterExample) String() string {
@@ -84,7 +84,7 @@ func (r *Result) String() string {
 	return s + ": holds"
 }
 
-// A deed is one line of a trace before it is put into words.
+// A deed is one line of a trace before it is worded.
 type deed struct {
 	process int
 	what    what
@@ -93,7 +93,7 @@ type deed struct {
 	value   uint8
 	memory  uint8 // what memory held at that moment, or holds now
 	from    source
-	awaits  bool // a store without its value yet
+	awaits  bool // a store that does not have its value yet
 }
 
 type what uint8
@@ -112,8 +112,8 @@ const (
 
 func (x *explorer) did(d deed) { x.deeds = append(x.deeds, d) }
 
-// explain finds the way to a finding again: from state to parent back to the start, then forward, each time making the
-// step that led to the next state.
+// explain finds the way to a finding: from state to parent back to the start, then forward,
+// repeating each step that led to the next state.
 func (x *explorer) explain(f *finding) *CounterExample {
 	var path []uint32
 	for id := f.state; id != 0; id = x.parents[id] {
@@ -142,7 +142,8 @@ func (x *explorer) explain(f *finding) *CounterExample {
 	return c
 }
 
-// replay makes the steps from a state again until one is wanted, and adds what was done in it to the trace.
+// replay repeats the steps from a state until one is wanted, and adds what that step did to the
+// trace.
 func (x *explorer) replay(from uint32, wanted func(n *state, step int) bool, c *CounterExample) {
 	var s state
 	x.unpack(&s, x.states.get(from))
@@ -218,7 +219,7 @@ var verbs = map[opcode]string{
 	opWait: "wait", opPoll: "poll", opDrain: "drain",
 }
 
-// describe puts an instruction into words, for a process that stands at it.
+// describe words an instruction that a process is waiting at.
 func (x *explorer) describe(in *instr) string {
 	verb := verbs[in.op]
 	for _, e := range in.events {

@@ -14,10 +14,10 @@ const (
 	handlerBell = "handler: rings the bell of the sleep that it interrupts"
 )
 
-// alone is a thread that sleeps on nothing but its perch, to which the kernel tells once that a peer has died
-// (preload/perch.c, perch_alone). Reading it asks the kernel only where rx_hint says so. Handlers of signals that sleep,
-// too, take what the perch has to tell, at any time until the sleep begins; another thread that reads takes the hint away,
-// and notes what the kernel said.
+// alone is a thread that sleeps only in its own epoll instance (its perch). The kernel reports
+// there once that a peer has died (preload/perch.c, perch_alone). A read asks the kernel only if
+// rx_hint says so. Signal handlers that sleep also take what the perch reports, at any time until
+// the sleep begins. Another thread that reads clears the hint, and notes what the kernel reported.
 func alone() *Model {
 	m := New("alone: a thread sleeps on its perch alone")
 	died, ended, hint, lock := m.Word("died", 0), m.Word("ended", 0), m.Word("hint", 0), m.Word("lock", 0)
@@ -68,7 +68,7 @@ func alone() *Model {
 			),
 			If(Not(s.ended),
 				handler(false),
-				// Here the bell is armed.
+				// The bell is armed here.
 				handler(true),
 				Rule(heedsEnd,
 					Seq(LoadAcquire(s.hint, hint), Load(s.ended, ended)),
@@ -76,7 +76,9 @@ func alone() *Model {
 					LoadAcquire(s.hint, hint)),
 				Rule(heedsHint, Seq(), Set(s.hint, 0)),
 				handler(true),
-				If(And(Not(s.hint), Not(s.ended)), Poll(edge, bell)), // else on the socket, too, which tells it again
+				// otherwise it also sleeps on the socket, which reports the end
+				// again
+				If(And(Not(s.hint), Not(s.ended)), Poll(edge, bell)),
 			),
 		),
 	)

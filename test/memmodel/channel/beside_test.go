@@ -12,9 +12,10 @@ const (
 	takerFence = "asker: fence between arming and the look"
 )
 
-// beside is two threads of which one sleeps in an epoll set while the other only asks what there is (preload/epwait.c,
-// ask). What the set's perch has to tell it tells once, to either. The peer rings once for an epoch; so who has taken that
-// ring owes the sleeper another epoch, or nobody rings it any more. Each of two messages is told to one of both.
+// beside is two threads: one sleeps in an epoll set while the other only asks what is ready
+// (preload/epwait.c, ask). The set's perch reports an event once, to either thread. The peer rings
+// once for an epoch. So a thread that has taken the ring owes the sleeper another epoch, or nobody
+// rings it any more. Each of two messages is reported to one of the two threads.
 //
 //	sleeper, with the lock           asker                            peer, twice
 //	  new odd epoch, fence             take what is on the bell         post
@@ -24,7 +25,7 @@ func beside() *Model {
 	const messages = 2
 	m := New("beside: one thread sleeps in a set, another asks it")
 	posted, epoch := m.Word("posted", 0), m.Word("epoch", 0)
-	lock, told := m.Word("lock", 0), m.Word("told", 0) // the set's
+	lock, told := m.Word("lock", 0), m.Word("told", 0) // of the set
 	bell, over := m.Event("bell"), m.Event("over")
 
 	type thread struct {
@@ -63,7 +64,7 @@ func beside() *Model {
 		take(a),
 		If(Ne(got, 0), Rule(takerFirst, Seq(arm, look(a)), Seq(look(a), arm))).Else(look(a)),
 		give(a),
-		If(Eq(a.by, messages), Ring(over)), // the sleeper need not be told any more
+		If(Eq(a.by, messages), Ring(over)), // nothing is left to report to the sleeper
 	)
 
 	r := m.Process("peer")

@@ -20,10 +20,11 @@ const (
 	staysClosed = "what is closed stays closed"
 )
 
-// pinning is how a thread gets a descriptor of a connection that other threads may close meanwhile, and with a number that may
-// be another connection's then (number_pin in directsockets/preload/number.c). System calls are fences.
+// pinning is how a thread uses the descriptor of a connection that other threads may close
+// meanwhile, and whose number may then belong to another connection (number_pin in
+// directsockets/preload/number.c). System calls are fences.
 //
-//	who walks                           who closes                another
+//	walker                              closer                    another
 //	  copy := the descriptor              table := nothing          opens with the same number
 //	  table has it? use the copy          close the descriptor
 func pinning() *Model {
@@ -62,18 +63,19 @@ func TestPinningNeedsItsRules(t *testing.T) {
 	}, pinning())
 }
 
-// closing is how a connection is closed that another thread may be about to engage (conn_close and conn_try_engage). As in
-// engage, one of both sees the other.
+// closing is how a connection is closed that another thread may be about to engage (conn_close and
+// conn_try_engage). As in engage, one of the two sees the other.
 //
-//	who closes                              engager
+//	closer                                  engager
 //	  users := 1                              attached? state := engaging, by an exchange
 //	  fence                                   users?
 //	  state engaging: wait for the lock         still engaging? state := attached
 //	  state := closed                         else
 //	  close the descriptor                      use the descriptor; state := engaged
-//	                                          give the lock
+//	                                          release the lock
 //
-// Who has read the state before it became engaging goes on. Then the engager sees it, but may find that closed is set.
+// A closer that has read the state before it became engaging goes on. Then the engager sees the
+// closer, but may find that closed is set.
 func closing() *Model {
 	const attached, engaging, engaged, closed = 0, 1, 2, 3
 	m := New("closing: a close, an engager")

@@ -20,8 +20,9 @@ const (
 	creditFence   = "consumer: fence between returning the credit and reading blocked"
 )
 
-// credit is a bounded ring of slots with everything that moves a message: payload, status word, credit, and the sleep of
-// either side. Message n carries n, so that the consumer knows what it must find.
+// credit is a bounded ring of slots with everything that moves a message: payload, status word,
+// credit, and the sleep of both sides. Message n carries n, so the consumer knows what it must
+// find.
 //
 //	producer                                consumer
 //	  out of credit:                          status word of the next slot valid?
@@ -33,15 +34,16 @@ const (
 //	  fence                                     else sleep, looking at the status word
 //	  epoch odd, not yet rung: ring
 //
-// Blocked spares the consumer the epoch, on another line, while nobody waits for credit. The producer reads the credit
-// without acquire order: the machine lets no store overtake the branch on it. In C and Go it takes acquire all the same.
+// While nobody waits for credit, blocked saves the consumer from reading the epoch, which is in
+// another cache line. The producer reads the credit without acquire order: the machine lets no
+// store overtake the branch on it. C and Go still use acquire.
 func credit(slots, messages int, how readiness) *Model {
 	m := New(fmt.Sprintf("credit: %d messages through %d slots, %s", messages, slots, how))
 
-	// In the consumer's memory: what the producer writes, and what it may only read.
+	// In the consumer's memory: written by the producer, or read-only for it.
 	payload, status := m.Array("payload", slots), m.Array("status", slots)
 	returned, consumerEpoch := m.Word("credit", 0), m.Word("consumer's epoch", 0)
-	// In the producer's memory: what the consumer may only read.
+	// In the producer's memory: read-only for the consumer.
 	blocked, producerEpoch := m.Word("blocked", 0), m.Word("producer's epoch", 0)
 	messageBell, creditBell := m.Event("message bell"), m.Event("credit bell")
 

@@ -15,11 +15,12 @@ const (
 	honest        = "an honest peer keeps its channel"
 )
 
-// doorbell is the account by which a process finds out a peer that rings without data: a peer may have rung as often as
-// it has sent messages and returned credits, as far as we have seen them. An honest peer, which publishes in any order and
-// rings by the rules of a ringer, must never be taken for the other kind. No slack is needed: each ring follows
-// something published, and the kernel shows what was published before the ring to whoever drains the counter. That
-// a budget may end a look early does no harm either.
+// doorbell is the account by which a process detects a peer that rings without data. A peer may
+// have rung as often as it has sent messages and returned credits, as far as we have seen them. An
+// honest peer, which publishes in any order and rings by the rules of a ringer, must never be taken
+// for a dishonest one. No slack is needed: each ring follows something published, and the kernel
+// shows what was published before the ring to whoever drains the counter. A look that ends early
+// because its budget is spent does no harm either.
 func doorbell(messages, credits int) *Model {
 	m := New(fmt.Sprintf("doorbell: %d messages, %d credits", messages, credits))
 	ring, credit := m.Array("ring", messages), m.Word("credit", 0)

@@ -14,18 +14,19 @@ const (
 	duePosted = "writer: what it waits for is no more than what was posted"
 )
 
-// due is how a reader that takes a full lane in small parts wakes its writer once and not for each (preload/doorbell.c,
-// doorbell_room). The lane has three slots, all full; the writer waits for two. The word starts as another thread of
-// the writer's left it, which waited for all three.
+// due is how a reader that takes a full lane in small parts wakes its writer once, and not for each
+// part (preload/doorbell.c, doorbell_room). The lane has three slots, all full, and the writer
+// waits for two. The word starts as left by another thread of the writer, which waited for all
+// three.
 //
 //	writer                                  reader, after each part
 //	  due := 2                                credit := parts taken
 //	  new odd epoch, fence                    fence
 //	  look again; sleep if credit < 2         credit >= due, and epoch odd, not yet rung: ring
 //
-// A reader that stops after two parts, until the writer has got on, must have rung for them, also if the other thread asks
-// for less meanwhile. One that takes all rings whatever the other thread says, as no thread ever waits for more than what
-// was posted.
+// A reader that stops after two parts until the writer has gone on must have rung for them, even if
+// the other thread meanwhile asks for less. A reader that takes everything rings whatever the other
+// thread says, because no thread ever waits for more than what was posted.
 func due(parts, other int) *Model {
 	const slots, enough = 3, 2
 	m := New("due: a writer waits for two of three slots")

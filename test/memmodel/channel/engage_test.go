@@ -14,9 +14,10 @@ const (
 	nobodyElse = "engager: gives up while a call is under way"
 )
 
-// engage is how a connection leaves TCP without stranding a thread that sleeps in the kernel: a call that may sleep there
-// counts itself as a user before it looks at the state, and who engages the connection changes the state before it looks
-// at the count. The peer moves its byte to the lane as soon as it finds consent.
+// engage is how a connection leaves TCP without stranding a thread that sleeps in the kernel. A
+// call that may sleep there counts itself as a user before it looks at the state. The engager
+// changes the state before it looks at the count. The peer moves its byte to the lane as soon as it
+// finds consent.
 //
 //	caller (any thread, any process)        engager
 //	  users := 1                              state := engaging
@@ -25,14 +26,16 @@ const (
 //	  users := 0                                state := TCP
 //	  state engaging: wait for the lock       else
 //	  state engaged: use the lane               state := engaged; consent
-//	                                          give the lock
+//	                                          release the lock
 //
-// Of two stores and two loads, one load must see the other's store. The rest of a switch is in stream.
+// Of two stores and two loads, one load must see the other's store. The rest of a switch is in
+// stream.
 func engage() *Model {
 	const onTCP, engaging, engaged = 0, 1, 2
 	m := New("engage: a native call, an engager, a peer")
-	users, state := m.Word("users", 0), m.Word("state", onTCP) // the family's memory
-	consent, slot := m.Word("consent", 0), m.Word("slot", 0)   // the channel's
+	// the memory of the family, the processes that share the connection
+	users, state := m.Word("users", 0), m.Word("state", onTCP)
+	consent, slot := m.Word("consent", 0), m.Word("slot", 0) // the channel's memory
 	tcp, unlocked := m.Event("tcp"), m.Event("unlocked")
 
 	caller := m.Process("caller")

@@ -18,17 +18,17 @@ const (
 	oneState      = "what the child gets and what is counted for it are of one moment"
 )
 
-// forking is how the table of descriptors and what counts them are copied and counted together
+// forking is how the table of descriptors is copied together with the counts that belong to it
 // (files_begin and files_fork in directsockets/preload/files.c).
 //
-//	thread                              who forks
+//	thread                              forker
 //	  changing := 1                       forking := 1
 //	  fence                               fence
 //	  forking? changing := 0, later       wait until changing is 0
 //	  change the table, and the count     read both
 //	  changing := 0                       forking := 0
 //
-// Either the thread sees that somebody forks, or who forks sees the thread.
+// Either the thread sees the fork, or the forker sees the thread.
 func forking() *Model {
 	m := New("forking: a change of the table beside a fork")
 	fork, changing := m.Word("forking", 0), m.Word("changing", 0)

@@ -23,14 +23,15 @@ const (
 	belongsToNext = "the memory belongs to generation 2"
 )
 
-// hazard is deferred deregistration: memory that others may read and write through an NLA is put to another use without
-// asking them. The NLA is one index, in generation 1, then 2. The memory holds the generation it belongs to, so that each
-// access can tell whether it found the right one. One requester GETs, one PUTs; either may die at any step.
+// hazard is deferred deregistration: memory that others may read and write through an NLA is reused
+// without asking them. The NLA is one index, in generation 1, then 2. The memory holds its
+// generation, so each access can check that it found the right one. One requester GETs, one PUTs;
+// either may die at any step.
 //
 //	requester                               owner
 //	  in flight := NLA                        entry := invalid
 //	  fence                                   fence
-//	  entry valid, of the same generation?    wait while a requester that lives has the NLA in flight
+//	  entry valid, of the same generation?    wait while a live requester has the NLA in flight
 //	    access                                use the memory for generation 2
 //	  in flight := none                       entry := generation 2
 //

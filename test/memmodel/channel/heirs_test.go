@@ -16,8 +16,9 @@ const (
 	noHeir        = "no connection is on its lane while a program has it"
 )
 
-// heirs is how a connection stays on TCP while a program has inherited it (preload/heirs.c). The program gets the lock
-// with the connection, and it is gone when the program has ended.
+// heirs is how a connection stays on TCP while a program that inherited it still runs
+// (preload/heirs.c). The program inherits a lock with the connection; the lock disappears when the
+// program ends.
 //
 //	starter                                 engager
 //	  lock                                    state := engaging
@@ -26,7 +27,8 @@ const (
 //	  state engaged: take it back             else state := resting
 //	  the program runs, and ends: no lock
 //
-// Both do it several times. Locking is a system call, the words are changed by atomic operations, in sequential order.
+// Both do it several times. Locking is a system call. The words are changed by sequentially
+// consistent atomic operations.
 func heirs() *Model {
 	const resting, engaging, engaged = 0, 1, 2
 	m := New("heirs: two programs, one after the other")

@@ -18,22 +18,23 @@ const (
 	onlyOne     = "one at a time is behind the lock"
 )
 
-// lock is that of a connection (directsockets/preload/lock.c) which threads of one process take by its owner word, while
-// another thread of it forks, so that from then on it is taken by a mutex between processes. Of those who have the mutex the
-// model needs but one, the child.
+// lock is the lock of a connection (directsockets/preload/lock.c). Threads of one process take it
+// by its owner word. When another thread of the process forks, it is taken by a mutex between
+// processes from then on. Of the processes that use the mutex, the model needs only one, the child.
 //
-//	thread                              forks: child
+//	thread                              forker: child
 //	  owner := me, if it was 0            sole := 0
-//	  sole? behind the lock               fence
+//	  sole? enter the lock                fence
 //	  owner := 0                          wait until owner is 0
-//	                                      behind the lock
+//	                                      enter the lock
 //
 // Either the thread finds the connection shared, or the child finds the owner.
 func lock(threads int) *Model {
 	m := New("lock: its two ways")
 	owner, sole := m.Word("owner", 0), m.Word("sole", 1)
 	first, second := m.Word("first", 0), m.Word("second", 0)
-	// behind changes both words: who does it at the same time finds one changed and one not.
+	// behind changes both words: another process inside the lock at the same time finds one
+	// changed and one not.
 	behind := func(p *Process) Stmt {
 		a, b := p.Var("first"), p.Var("second")
 		return Seq(Load(a, first), Load(b, second), Assert(Eq(a, b), onlyOne), Store(first, Add(a, 1)), Store(second, Add(b, 1)))

@@ -18,13 +18,14 @@ const (
 	asTold      = "the member fires only while it is in the set, or as fdinfo has told"
 )
 
-// oneshot is the gate of an epoll set with a one-shot member (directsockets/preload/oneshot.c): the member has to leave the
-// kernel's set in the state that fdinfo tells. It is 1 while it is armed, 2 when it has fired, 0 when it is out.
+// oneshot is the gate of an epoll set with a one-shot member (directsockets/preload/oneshot.c). The
+// member has to leave the kernel's set in the state that fdinfo reports: 1 while it is armed, 2
+// after it has fired, 0 when it is out of the set.
 //
 //	calls                              engager
 //	  inside := 1                        shut := 1
 //	  fence                              fence
-//	  shut? inside := 0, later again     somebody inside? not now
+//	  shut? inside := 0, retry later     a call inside? not now
 //	  armed? take the event, disarm      read fdinfo
 //	  inside := 0                        take the member out
 //	                                     shut := 0

@@ -17,15 +17,17 @@ const (
 	heldByNobody = "who found it free holds it alone"
 )
 
-// passing is how three processes pass a connection to and fro, and who receives it finds out that nobody else has it
-// (directsockets/preload/passing.c). Its words are the kernel's, in the open file: each step is a system call.
+// passing is how three processes pass a connection back and forth, and how one that receives it
+// finds out that no other process has it (directsockets/preload/passing.c). The words are the
+// kernel's, in the open file, so each step is a system call.
 //
 //	pass                              close                          find free
 //	  accepted, or found free?          close                          free, and no other ways?
 //	    no: other ways := 1             passed once?                     free := 0
 //	  send                                free := 1
 //
-// The first has accepted it. Each does so many things, one of these, or takes a message or a look at it, in any order.
+// The first process has accepted the connection. Each process does as many things as the model
+// says: one of these, or it takes a message or peeks at it, in any order.
 func passing(things [3]int) *Model {
 	m := New(fmt.Sprintf("passing: three processes do %v things", things))
 	free, ways := m.Word("free", 0), m.Word("other ways", 0)
@@ -55,7 +57,8 @@ func passing(things [3]int) *Model {
 		have := Seq(put(holds[i], 1), Set(held, 1), Set(mine, 0), Set(passes, 0))
 		acts := []Stmt{
 			Seq(get(is, mail[i]), If(And(Eq(held, 0), Eq(is, 1)),
-				Choose(put(mail[i], 0), Rule(peekSaid, put(ways, 1), Seq())), // or it stays there
+				// or it stays in the socket
+				Choose(put(mail[i], 0), Rule(peekSaid, put(ways, 1), Seq())),
 				have)),
 			If(And(Eq(held, 1), Eq(mine, 0)), find, If(Eq(mine, 1), alone)),
 			If(Eq(held, 1),

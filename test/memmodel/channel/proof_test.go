@@ -8,17 +8,19 @@ import (
 	. "exnet/test/memmodel"
 )
 
-// A rule is a row of the tables: what is taken away, the strongest memory on which that breaks the protocol, and how.
+// A rule is a row of the tables: a rule's name, the strongest memory on which breaking it breaks
+// the protocol, and how.
 type rule struct {
 	name   string
 	breaks Memory
 	how    string
 }
 
-// How protocols break.
+// The ways in which protocols break.
 const (
-	lost    = "asleep for ever" // a lost wake-up
-	damaged = " expects "       // a message lost, doubled, reordered, torn or overwritten; an access to memory reused
+	lost = "asleep for ever" // a lost wake-up
+	// a message lost, doubled, reordered, torn or overwritten; or an access to reused memory
+	damaged = " expects "
 	stuck   = "runs in a circle"
 )
 
@@ -39,8 +41,9 @@ func holds(t *testing.T, models ...*Model) {
 	}
 }
 
-// needs shows that a protocol needs each of its rules, and on which memories: without it one of the models must break
-// there, and none where the table says that it does no harm. The table must name all the rules there are.
+// needs shows that a protocol needs each of its rules, and on which memories. Without the rule, one
+// of the models must break on these memories, and none on the others. The table must name all
+// rules.
 func needs(t *testing.T, rules []rule, models ...*Model) {
 	t.Helper()
 	var marked, listed []string

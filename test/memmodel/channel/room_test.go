@@ -16,15 +16,16 @@ const (
 	roomCredit = "reader: fence between giving credit and reading the mask"
 )
 
-// room is how a thread that sleeps in an edge-triggered set learns that there is room again, when another thread of its
-// program fills the lane (preload/epwait.c, arm, and doorbell_rouse): a lane of one slot. The sleeper has something to tell
-// once the filler has found no room and there is some.
+// room is how a thread that sleeps in an edge-triggered set learns that there is room again, when
+// another thread of its program fills the lane (preload/epwait.c, arm, and doorbell_rouse). The
+// lane has one slot. The sleeper must report room once the filler has found none and there is some
+// again.
 //
 //	sleeper                          filler                            reader
-//	  room and counted: tell           fill the slot                     take what is there
-//	  new odd epoch, fence             no room: count that, fence        give credit
+//	  room and counted: report         fill the slot                     take the message
+//	  new odd epoch, fence             no room: count that, fence        return credit
 //	  no room: mask, fence             epoch odd: ring                   fence
-//	  look again: nothing to tell      wait to be told                   mask, and epoch odd: ring
+//	  look again: nothing to report    wait for the report               mask, and epoch odd: ring
 //	  sleep; clear the mask
 func room() *Model {
 	m := New("room: one thread sleeps, another fills, the peer takes")

@@ -15,9 +15,9 @@ const (
 	runBytes  = "who reads finds the bytes of the buffer, or of the lane"
 )
 
-// run is two windows of one byte each that a registered buffer is to have (preload/pool.c), while two lanes look for
-// one, too. The buffer's byte is 7, and its windows are given back when both were read out of; a lane's is 3. The holder
-// words are odd while anybody may take the window.
+// run is two windows of one byte each that a registered buffer needs (preload/pool.c), while two
+// lanes look for a window, too. The buffer's bytes are 7, and its windows are returned when both
+// were read. A lane's byte is 3. A holder word is odd while anyone may take the window.
 func run() *Model {
 	const free, buffer, freed, lane = 1, 2, 3, 4
 	m := New("run: two windows of a buffer, and two lanes")
@@ -43,7 +43,7 @@ func run() *Model {
 			StoreRelease(posted, 1),
 			Rule(runBack, Seq(wait, back), back, wait),
 		).Else(
-			StoreRelease(posted, 2), // there is none
+			StoreRelease(posted, 2), // no two windows are free
 			If(Ne(first, 0), StoreRelease(holders[0], freed)),
 		),
 	)

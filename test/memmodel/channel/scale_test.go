@@ -21,16 +21,17 @@ const (
 	markFound = "who was woken finds a mark"
 )
 
-// pool is a window of one byte that two lanes of a file share (preload/pool.c). Its holder has put byte 1 there, and
-// puts 2 once that is taken; another lane takes the window when all in it is taken, and puts 3. The holder word is odd
-// while the window is left: 1, and 3 after the holder's second write; 2 and 4 are pinned by the holder and by the other.
+// pool is a window of one byte that two lanes of a file share (preload/pool.c). Its holder has put
+// byte 1 there, and puts 2 when that is taken. The other lane takes the window when everything in
+// it is taken, and puts 3. The holder word is odd while the window is left: 1, and 3 after the
+// holder's second write. It is 2 while the holder pins the window, and 4 while the other lane does.
 func pool() *Model {
 	const left, pinned, leftAgain, others = 1, 2, 3, 4
 	m := New("pool: a window of two lanes")
-	holder, end := m.Word("holder", left), m.Word("end", 1) // of the family
-	window := m.Word("window", 1)                           // of the file
+	holder, end := m.Word("holder", left), m.Word("end", 1) // in memory of the family
+	window := m.Word("window", 1)                           // in memory of the file
 	posted, other := m.Word("posted", 1), m.Word("posted on the other lane", 0)
-	taken := m.Word("taken", 0) // of the reader
+	taken := m.Word("taken", 0) // written by the reader
 
 	h := m.Process("holder")
 	credit, ok := h.Var("credit"), h.Var("ok")
@@ -88,11 +89,13 @@ func pool() *Model {
 	return m
 }
 
-// marks is who sleeps on many lanes and asks the producer of a quiet one for a mark (ext-ds.md, section 5).
+// marks is a thread that sleeps on many lanes. It asks the producer of a quiet lane for a mark
+// (ext-ds.md, section 5).
 func marks() *Model {
 	m := New("marks: one lane of many")
-	asked, epoch := m.Word("asked", 0), m.Word("epoch", 0)                        // of who sleeps
-	posted, mark, bell := m.Word("posted", 0), m.Word("mark", 0), m.Event("bell") // of the producer
+	asked, epoch := m.Word("asked", 0), m.Word("epoch", 0) // written by the sleeper
+	// written by the producer
+	posted, mark, bell := m.Word("posted", 0), m.Word("mark", 0), m.Event("bell")
 
 	p := m.Process("producer")
 	wants, sleeps := p.Var("asked"), p.Var("epoch")
@@ -112,7 +115,7 @@ func marks() *Model {
 	c.Does(
 		Store(asked, 1),
 		Rule(markLook, Seq(Fence(), LoadAcquire(there, posted)), LoadAcquire(there, posted), Fence()),
-		If(Eq(there, 0), // it is cold: only the mark is looked at
+		If(Eq(there, 0), // the lane is quiet: from now on only the mark is checked
 			Store(epoch, 1),
 			Rule(markAgain, Seq(Fence(), LoadAcquire(has, mark)), LoadAcquire(has, mark), Fence()),
 			If(Eq(has, 0),

@@ -19,8 +19,9 @@ const (
 	shelfBytes  = "who reads finds the bytes that were lent"
 )
 
-// shelf is a part of two bytes (preload/shelf.c). It has the first one of a file, 7. A lane lends what it has of the two;
-// meanwhile somebody adds the second one, also 7, and somebody else fills the part with 9, the bytes of another file.
+// shelf is a cached part of a file of two bytes (preload/shelf.c). It holds the file's first byte,
+// 7. A lane lends the part of the two bytes that it has. Meanwhile one process adds the second
+// byte, also 7, and another fills the part with 9, from another file.
 func shelf() *Model {
 	const busy, ours, others = 1, 2, 3 // keys
 	m := New("shelf: a part that is lent, added to and filled")
@@ -39,7 +40,7 @@ func shelf() *Model {
 			Rule(shelfRange, Seq(), Set(has, 2)),
 			Load(a, window[0]),
 			Load(b, window[1]),
-			// Comparing finds what the file has, or it would not be lent.
+			// Comparing finds the file's bytes; otherwise the part would not be lent.
 			If(Eq(a, 7),
 				If(Eq(has, 2),
 					StoreRelease(posted, 2),

@@ -2,7 +2,8 @@ package channel
 
 import . "exnet/test/memmodel"
 
-// The rules of sleeping and waking. A model puts before each who must obey it: "waiter: second look".
+// The rules of sleeping and waking. A model prefixes each with the process that must obey it:
+// "waiter: second look".
 const (
 	epochFence   = ": fence between publishing the epoch and the second look"
 	secondLook   = ": second look"
@@ -17,16 +18,16 @@ const (
 type readiness int
 
 const (
-	edges   readiness = iota // EPOLLET: each write gives an edge, nobody reads the counter
-	counter                  // level-triggered: the counter is read, which sets it to 0
+	edges   readiness = iota // EPOLLET: each write is an edge, and nobody reads the counter
+	counter                  // level-triggered: the counter is read, which resets it
 )
 
 func (r readiness) String() string { return [...]string{"edges", "counter"}[r] }
 
-// A sleeper is the waiter's half.
+// A sleeper is the waiter's half of the protocol.
 type sleeper struct {
 	who   string
-	epoch Word // in memory that peers map read-only; odd = asleep
+	epoch Word // in memory that peers map read-only; odd means asleep
 	how   readiness
 	bells []Event
 
@@ -38,7 +39,8 @@ func newSleeper(who string, p *Process, epoch Word, how readiness, bells ...Even
 	return sleeper{who, epoch, how, bells, p.Var("mine"), p.Var("count")}
 }
 
-// sleep is what a waiter does after a look that found nothing. The second look is the same look again.
+// sleep is what a waiter does after a look that found nothing. The second look is the same look
+// again.
 func (s sleeper) sleep(look Stmt, nothing Expr) Stmt {
 	next := Seq(Set(s.mine, Add(s.mine, 1)), Store(s.epoch, s.mine))
 	return Seq(
@@ -64,14 +66,14 @@ func (s sleeper) wait() Stmt {
 	)
 }
 
-// A ringer is the producer's half.
+// A ringer is the producer's half of the protocol.
 type ringer struct {
 	who   string
 	epoch Word
 	bell  Event
 
 	seen Var // the epoch as read
-	rung Var // the epoch last rung: private, so that no peer can change it
+	rung Var // the epoch last rung: private, so no peer can change it
 }
 
 func newRinger(who string, p *Process, epoch Word, bell Event) ringer {

@@ -32,8 +32,9 @@ const (
 	allPublished   = "what a dead writer had published arrives"
 )
 
-// stream is one direction of a connection that moves from TCP to the lane and back while its reader may withdraw its
-// consent at any time and its writer may die at any step. Byte n carries n, so that the reader knows what it must find.
+// stream is one direction of a connection that moves from TCP to the lane and back. Its reader may
+// withdraw its consent at any time, and its writer may die at any step. Byte n carries n, so the
+// reader knows what it must find.
 //
 //	writer                                  reader
 //	  on TCP, with consent, not go_back:      slot: SWITCH{N}: reads TCP up to N, then the lane
@@ -42,20 +43,22 @@ const (
 //	    go_back: slot := BACK                       SHUTDOWN:  the end
 //	    else on the lane                      TCP byte while on the lane: looks at the lane again,
 //	  on the lane, go_back,                     still nothing: tripwire
-//	  or by itself when SWITCH was taken:     FIN: looks at the lane again, still nothing: the end
+//	  or on its own when SWITCH was taken:    FIN: looks at the lane again, still nothing: the end
 //	    slot := BACK                          to withdraw: go_back := 1; fence; looks at the lane;
-//	  writes the byte there                     SWITCH: follows it to BACK; else looks no more
+//	  writes the byte there                     SWITCH: follows it to BACK; else stops looking
 //	  at the end: SHUTDOWN; FIN               to go on: takes what crossed go_back; go_back := 0;
 //	                                            consents, if the last one was used; fence; looks
 //
-// A reader on TCP looks at the lane, finds nothing, and reads TCP without limit. A whole visit to the lane may lie between
-// the two, and the TCP bytes behind it. So a writer that goes back by itself waits until SWITCH was taken. One that was
-// asked to need not, because who asks looks at the lane after it has asked.
+// A reader on TCP looks at the lane, finds nothing, and reads TCP without a limit. A whole visit to
+// the lane may lie between the two, followed by TCP bytes. So a writer that goes back on its own
+// waits until SWITCH was taken. A writer that was asked to go back need not wait, because the
+// reader looks at the lane after it has asked.
 //
-// TCP is the kernel's: what was stored before the call that sent a byte or FIN is seen by whoever received it, and FIN
-// comes after all bytes. Sleeping is not in this model, both poll; wake has it. Nor is credit; see credit.
+// TCP is the kernel's. A process that received a byte or FIN sees what was stored before the call
+// that sent it, and FIN comes after all bytes. Sleeping is not in this model, where both sides
+// poll; wake models it. Credit is not in it either; credit models it.
 func stream(bytes, consents int, mortal bool) *Model {
-	const switches, back, ends, data = 1, 2, 3, 4 // what a slot holds; a byte n is data + n
+	const switches, back, ends, data = 1, 2, 3, 4 // contents of a slot; byte n is data + n
 	m := New(fmt.Sprintf("stream: %d bytes, %d consents, mortal %v", bytes, consents, mortal))
 	slots := bytes + 2*consents + 1
 
@@ -128,7 +131,7 @@ func stream(bytes, consents int, mortal bool) *Model {
 		next := Set(slot, Add(slot, 1))
 		consents := If(And(Not(off), Lt(given, consents)), Set(given, Add(given, 1)), StoreRelease(consent, given))
 
-		// take is what it does about the slot it has looked at, if there is one.
+		// take handles the slot that was looked at, if there is one.
 		take := Seq(
 			If(Eq(n, switches),
 				Assert(And(Ne(given, 0), And(Not(lane), Not(pending))), notHostile),
@@ -152,7 +155,7 @@ func stream(bytes, consents int, mortal bool) *Model {
 			Set(n, 0),
 			If(And(Not(out), Not(pending)), look, take),
 		)
-		// What the kernel has: FIN is asked for first, because all bytes are there when it is.
+		// The kernel's state: ask for FIN first, because all bytes are there once it is.
 		ask := Rule(finFirst,
 			Seq(
 				If(Not(closed), Drain(closed, fin)),
@@ -197,7 +200,7 @@ func stream(bytes, consents int, mortal bool) *Model {
 			Rule(awaitsBack, If(Eq(n, switches), take), Seq()),
 			If(Not(pending), Set(out, 1)),
 		)
-		// To go on as before it withdrew, once.
+		// To go on, once, as before the withdrawal.
 		renewal := Seq(
 			Set(off, 0), Set(out, 0), Set(renewals, 1),
 			Store(goBack, 0),

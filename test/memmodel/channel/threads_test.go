@@ -14,16 +14,17 @@ const (
 	inOrder     = "the bytes of two threads arrive, each once"
 )
 
-// threads is two writers on one side of a connection, threads or processes of a family. Each writes one byte; one of them
-// switches the direction first. N must count all bytes that went by TCP and none that has not: so a TCP write and its count
-// are one step for whoever switches, and the word of the mode, the count and the place in the lane are read and written
-// under one lock. A reader that finds N TCP bytes, then the rest on the lane, has all there is.
+// threads is two writers on one side of a connection, threads or processes of a family. Each writes
+// one byte, and one of them switches the direction first. N must count all bytes that went by TCP,
+// and no others. So for the switching writer, a TCP write and its count are one step. The mode, the
+// count and the place in the lane are read and written under one lock. A reader that finds N TCP
+// bytes, and then the rest on the lane, has everything.
 func threads() *Model {
 	const switches, data = 1, 2
 	m := New("threads: two writers of one side")
 	lock, lane := m.Word("lock", 0), m.Word("on the lane", 0) // the family's memory
 	byTCP, slot := m.Word("by TCP", 0), m.Word("slot", 0)
-	tag, offset := m.Array("tag", 4), m.Word("N", 0) // the channel's
+	tag, offset := m.Array("tag", 4), m.Word("N", 0) // the channel's memory
 	sent := m.Event("sent by TCP")
 
 	for _, name := range []string{"switcher", "writer"} {
@@ -70,7 +71,8 @@ func threads() *Model {
 		While(Ne(next, switches), LoadAcquire(next, At(tag, 0))),
 		Load(n, offset),
 		Set(next, 0),
-		While(Lt(there, n), Drain(next, sent), Set(there, Add(there, next))), // what the kernel has
+		// what the kernel has received
+		While(Lt(there, n), Drain(next, sent), Set(there, Add(there, next))),
 		Set(got, Add(n, 1)),
 		While(Lt(got, 2+1),
 			LoadAcquire(next, At(tag, Sub(got, n))),

@@ -13,8 +13,8 @@ const (
 	perchFence = "waiter: the store of sleepers is before the look"
 )
 
-// wake is the protocol of sleeping and waking alone: one waiter looks at a ring per producer; each producer publishes
-// messages and rings the waiter only if it sleeps.
+// wake is the protocol of sleeping and waking alone. One waiter looks at a ring per producer. Each
+// producer publishes messages, and rings the waiter only if it sleeps.
 //
 //	waiter                                  producer
 //	  look at every ring: nothing             status word := valid
@@ -24,8 +24,9 @@ const (
 //	  sleep
 //	  epoch := even
 //
-// Of two stores and two loads, one load must see the other's store: either the waiter finds the message, or the producer
-// finds the waiter asleep. A ring that comes after the waiter has found the message by itself makes one later sleep short.
+// Of two stores and two loads, one load must see the other's store: either the waiter finds the
+// message, or the producer finds the waiter asleep. A ring that comes after the waiter has found
+// the message itself shortens one later sleep.
 func wake(producers, messages int, how readiness) *Model {
 	m := New(fmt.Sprintf("wake: %d producers, %d messages each, %s", producers, messages, how))
 	epoch := m.Word("epoch", 0)
@@ -87,9 +88,10 @@ func TestWakeNeedsItsRules(t *testing.T) {
 	}, wake(1, 3, edges), wake(1, 3, counter), wake(2, 1, edges))
 }
 
-// perch is a set of a program (directsockets/preload/epset.c), whose events are told once. One thread sleeps on it. Another
-// takes its events without sleeping, as a close of a duplicated connection does: a waiter who has been woken and finds the
-// event gone sleeps on. sleepers is guarded by the lock of the set.
+// perch is an epoll set of a program (directsockets/preload/epset.c), whose events are reported
+// once. One thread sleeps on it. Another takes its events without sleeping, as a close of a
+// duplicated connection does. A waiter that was woken and finds the event gone sleeps on. The lock
+// of the set guards sleepers.
 func perch() *Model {
 	m := New("perch: a waiter, and another who takes")
 	posted, sleepers, events := m.Word("posted", 0), m.Word("sleepers", 0), m.Event("events")

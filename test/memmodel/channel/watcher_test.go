@@ -16,21 +16,22 @@ const (
 	markSeen   = "watcher: a mark was seen, also of who is awake"
 )
 
-// watcher is how Go programs sleep (directsockets/watch.go): one goroutine, the watcher, has the channel's waiter and sleeps
-// for all calls that read. A call looks at its own lane only; it says in a mask that somebody sleeps on it, and asks for a
-// mark, unless the last that it asked for has not been seen. The watcher looks at marks only.
+// watcher is how Go programs sleep (directsockets/watch.go). One goroutine, the watcher, has the
+// channel's waiter and sleeps for all calls that read. A call looks only at its own lane. It sets a
+// bit in a mask to say that it sleeps, and asks for a mark unless the last one that it asked for
+// has not been seen. The watcher looks only at marks.
 //
-//	sleeper                        watcher                    peer
-//	  asleep, asked                look at the marks          post
-//	  bit and request in the       new odd epoch, fence       fence
-//	  mask, fence                  look again: none           mask: asked once more: mark, count it, fence
-//	  look again: nothing          sleep on the doorbell      epoch: odd and not rung, and the bit: ring
+//	sleeper                   watcher                  peer
+//	  asleep, asked           look at the marks        post
+//	  bit and request in      new odd epoch, fence     fence
+//	  the mask, fence         look again: none         mask: asked again: mark, count it, fence
+//	  look again: nothing     sleep on the doorbell    epoch: odd and not rung, and bit set: ring
 //	  sleep
 //
-// Asleep and asked are guarded by a lock, of which each section changes both: 0 is neither, so they are one word here. A
-// wake-up that comes late makes one later sleep short.
+// A lock guards asleep and asked, and each section changes both. 0 means neither, so they are one
+// word here. A late wake-up shortens one later sleep.
 func watcher(lanes, messages int) *Model {
-	const asked, asleep = 2, 3 // of state: asked and awake, asked and asleep
+	const asked, asleep = 2, 3 // values of state: asked and awake, asked and asleep
 	m := New(fmt.Sprintf("watcher: %d lanes, %d messages each", lanes, messages))
 	epoch, bell := m.Word("epoch", 0), m.Event("bell")
 	ended, over := m.Word("ended", 0), m.Word("over", 0)
@@ -39,7 +40,8 @@ func watcher(lanes, messages int) *Model {
 	naps := make([]Event, lanes)
 	for i := range lanes {
 		rings[i], naps[i] = m.Array(fmt.Sprintf("ring%d", i), messages), m.Event(fmt.Sprintf("nap%d", i))
-		masks[i], states[i] = m.Word(fmt.Sprintf("mask%d", i), 0), m.Word(fmt.Sprintf("state%d", i), 0) // mask: bit 0, and requests
+		// mask: bit 0, and requests
+		masks[i], states[i] = m.Word(fmt.Sprintf("mask%d", i), 0), m.Word(fmt.Sprintf("state%d", i), 0)
 		marks[i] = m.Word(fmt.Sprintf("mark%d", i), 0)
 	}
 
@@ -135,7 +137,7 @@ func watcher(lanes, messages int) *Model {
 
 func TestWatcher(t *testing.T) {
 	holds(t, watcher(1, 2))
-	for _, memory := range []Memory{SC, TSO} { // of two sleepers Weak has too many states
+	for _, memory := range []Memory{SC, TSO} { // with two sleepers Weak has too many states
 		if r := explore(t, watcher(2, 1), Run{Memory: memory}); r.CounterExample != nil || r.Bounded {
 			t.Error(r)
 		}

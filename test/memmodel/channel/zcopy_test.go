@@ -21,8 +21,9 @@ const (
 	sameCount     = "both ends count the same bytes"
 )
 
-// zcopy is the withdrawal of an advert (ext-ds.md, sections 4 and 5). The writer's memory holds 0 in each part while it is
-// lent, 9 once the program has it back. What was not taken comes by a slot, which says where it begins.
+// zcopy is the withdrawal of an advert (ext-ds.md, sections 4 and 5). Each part of the writer's
+// memory holds 0 while it is lent, and 9 once the program has it back. The rest that was not taken
+// comes by a slot, which says where it begins.
 //
 //	writer                                  reader, for each part
 //	  withdrawn := 1                          busy := 1
@@ -89,8 +90,9 @@ func zcopy(parts int, dies bool) *Model {
 
 const wakesCall = "another: wakes the call that made the advert, also if the reader is busy"
 
-// begun is a withdrawal by another thread than the one whose call made the advert and sleeps. That one looks once: if the
-// reader is busy, the call has to go on, since the reader gets nothing more of this advert, and sleeps, too.
+// begun is a withdrawal begun by another thread than the one whose call made the advert and sleeps.
+// The other thread looks once. If the reader is busy, the call has to go on, since the reader gets
+// nothing more of this advert; so the call is woken and waits.
 //
 //	another                the call, asleep            reader
 //	  withdrawn := 1         woken:                      as above
