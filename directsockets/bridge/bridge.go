@@ -1,56 +1,55 @@
-// Package bridge lets direct sockets find each other on the kernel's bridges, such as
-// Docker's, and where the host routes to its containers, as Calico's hosts do.
+// Package bridge lets direct sockets find each other on the kernel's bridges, such as Docker's, and
+// where the host routes to its containers, as Calico's hosts do.
 //
-//	r, err := bridge.Open("/run/exn-group", []string{"docker0"}, log) // none: all there are
+//	r, err := bridge.Open("/run/exn-group", []string{"docker0"}, log) // no names: all interfaces
 //	err = r.Run(ctx, func() { … })                                    // until ctx ends
 //
-// Containers are in network namespaces of their own, and the library takes
-// no lane to another namespace unless it is told, by somebody whom it trusts, which
-// address lies in which ([home]). Of exn0's addresses its daemon says so. This package
-// says it of those that a bridge or a route of this namespace leads to, and of the
-// addresses that they see of this namespace itself.
+// Containers are in network namespaces of their own. The library uses no lane to another namespace
+// unless a trusted process says which address lies in which namespace ([home]). For exn0's
+// addresses its daemon says that. This package says it for addresses that a bridge or a route of
+// this namespace leads to, and for the addresses of this namespace that containers see.
 //
-// # Who is there
+// # Membership
 //
-// One end of a veth pair names the other: its index, and the number
-// that this namespace has given to that of the other end (IFLA_LINK, IFLA_LINK_NETNSID).
-// The kernel writes that, so nobody gets on the list whom root has not joined to this
-// namespace. Of the addresses at the other end those count that packets from here reach
-// there:
+// One end of a veth pair names the other: its index, and the number that this namespace has given
+// to the other end's namespace (IFLA_LINK, IFLA_LINK_NETNSID). The kernel writes that, so only root
+// can add a namespace to the list, by joining it to this one. Of the addresses at the other end,
+// those count that packets from here reach there:
 //
 //	the veth is         addresses at its other end        our own
 //	on a bridge         in a subnet of the bridge's own   the bridge's
 //	on none             that the kernel sends to through  the veth's, and for a route to one
-//	                    it, without a gateway             address what the kernel takes as source
+//	                    it, without a gateway             address the kernel's source address
 //
-// So who may configure the inside of a container can take no address but from another on
-// the same bridge, or what is routed to it. A veth that the default route goes through
-// leads to somebody above us, as in a container, and is left out. The namespace itself is
-// looked for among those of all processes, and among those that are mounted somewhere, as
-// ip-netns(8) and podman do.
+// So a process that may configure the inside of a container can only take an address from another
+// container on the same bridge, or one that is routed to its own. A veth of the default route leads
+// to a namespace above this one, as in a container, and is left out. The namespace itself is
+// searched among those of all processes, and among those that are mounted somewhere, as ip-netns(8)
+// and podman do.
 //
-// An address that two namespaces claim is neither's: one of them lies.
+// If two namespaces claim an address, one of them lies, and it is registered for neither.
 //
 // # Translated addresses
 //
-// Where something translates an address on the way, as for a port published on the host or the address of a service,
-// the two ends have different names for their connection. Their offers, in the fabric directory, are questions
-// about it: a packet of it is followed through the tables of connections (conntrack) of its own network
-// namespace, of this one, and of the one to which its destination belongs then, to the socket that takes it. Both
-// ends are told, for as long as an offer is believed.
+// An address may be translated on the way, as for a port published on the host or for the address
+// of a service. Then the two ends name their connection differently. Each end's offer, in the
+// fabric directory, is a question about it. To answer, a packet of the connection is followed
+// through the connection tables (conntrack) of the end's own network namespace, of this one, and of
+// the one to which the destination then belongs, to the socket that takes it. Both ends are told,
+// for as long as an offer is believed.
 //
-// # When it looks
+// # When it checks
 //
-// The kernel tells of each change of a link, an address or a route, here and in all namespaces
-// that have a number here (NETLINK_LISTEN_ALL_NSID). What it tells is not looked at, as
-// in package device: all is looked at again, for a small part of the time at most. A
-// namespace that a port leads to and that is nowhere to be found, since nobody is in it yet and its mount is hidden from us, is
-// looked for again from time to time; otherwise there is nothing to do in between.
+// The kernel reports each change of a link, an address or a route, here and in all namespaces that
+// have a number here (NETLINK_LISTEN_ALL_NSID). As in package device, the reports are not parsed.
+// Each makes the registrar check everything again, for a small part of the time at most. A
+// namespace behind a port cannot be found while no process is in it and its mount is hidden from
+// us; it is searched again from time to time. Otherwise there is nothing to do between changes.
 //
 // # What it is not
 //
-// It sees no virtual machines, no containers on macvlan or ipvlan, and none to which
-// programs in the kernel (eBPF) lead instead of routes in the main table.
+// It sees no virtual machines, no containers on macvlan or ipvlan, and none to which programs in
+// the kernel (eBPF) lead instead of routes in the main table.
 package bridge
 
 import (
@@ -70,8 +69,8 @@ import (
 	"exnet/exn/netns"
 )
 
-// A Registrar registers who is behind some interfaces of the network namespace that it
-// was opened in.
+// A Registrar registers the addresses behind some interfaces of the network namespace that it was
+// opened in.
 type Registrar struct {
 	fabricDir  string
 	names      []string // of bridges and veths; none: all
@@ -79,13 +78,13 @@ type Registrar struct {
 	events     *os.File
 	translator *translator
 	mine       uint64                        // the cookie of this namespace
-	held       map[uint64]*home.Registration // by cookie; ours is always there
+	held       map[uint64]*home.Registration // by cookie; always includes ours
 	last       map[netip.Addr]uint64         // what is registered
 	disputed   map[netip.Addr]bool
-	absent     map[string]bool // of the names
+	absent     map[string]bool // names without an interface
 }
 
-// Open opens a registrar, and begins to listen. The fabric directory must be there.
+// Open opens a registrar and begins to listen. The fabric directory must exist.
 func Open(fabricDir string, names []string, log *slog.Logger) (_ *Registrar, err error) {
 	defer func() {
 		if errors.Is(err, unix.EPERM) {
@@ -109,14 +108,15 @@ func Open(fabricDir string, names []string, log *slog.Logger) (_ *Registrar, err
 		r.events.Close()
 		return nil, err
 	}
-	if r.translator, err = openTranslator(fabricDir, r.mine, log); err != nil { // such as too many users of inotify
+	if r.translator, err = openTranslator(fabricDir, r.mine, log); err != nil {
+		// such as too many users of inotify
 		log.Warn("connections whose addresses are translated stay on TCP", "err", err)
 	}
 	return r, nil
 }
 
-// listen opens a socket that hears of changes in this namespace and in those that have
-// a number here.
+// listen opens a socket that hears of changes in this namespace and in those that have a number
+// here.
 func listen() (*os.File, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
 	if err != nil {
@@ -137,14 +137,14 @@ func listen() (*os.File, error) {
 const (
 	// settle is how long changes that come together are collected.
 	settle = 10 * time.Millisecond
-	// After a look there is none for so many times as long as it has taken.
+	// After a check there is a pause of this many times its duration.
 	rest = 20
-	// A namespace that was not found is looked for again so soon, and ever later.
+	// A namespace that was not found is searched again after soonest, and then ever later.
 	soonest, latest = 100 * time.Millisecond, 10 * time.Second
 )
 
-// Run keeps the addresses registered until ctx ends, and takes them back then. It calls
-// ready once all that are there are registered.
+// Run keeps the addresses registered until ctx ends, and then removes them. It calls ready once all
+// existing ones are registered.
 func (r *Registrar) Run(ctx context.Context, ready func()) (err error) {
 	changes, deaf := make(chan struct{}, 1), make(chan struct{})
 	var why error
@@ -163,10 +163,10 @@ func (r *Registrar) Run(ctx context.Context, ready func()) (err error) {
 		}
 	}()
 	defer func() {
-		r.events.Close() // which ends hear
+		r.events.Close() // this ends hear
 		<-deaf
 		if r.translator != nil {
-			r.translator.events.Close() // which ends run
+			r.translator.events.Close() // this ends run
 		}
 		<-translated
 		err = errors.Join(err, r.close())
@@ -211,7 +211,7 @@ func (r *Registrar) Run(ctx context.Context, ready func()) (err error) {
 	}
 }
 
-// hear tells of changes until the events are closed.
+// hear reports changes until the events are closed.
 func (r *Registrar) hear(changes chan<- struct{}) error {
 	for {
 		var message [1]byte // the rest is dropped
@@ -225,7 +225,8 @@ func (r *Registrar) hear(changes chan<- struct{}) error {
 	}
 }
 
-// look registers who is there now, and nobody else. missing: a namespace was not found.
+// look registers the members that exist now, and no others. missing reports that a namespace was
+// not found.
 func (r *Registrar) look() (missing bool, err error) {
 	found, err := members(r.names, r.mine)
 	if err != nil {
@@ -266,7 +267,7 @@ func (r *Registrar) look() (missing bool, err error) {
 	return found.missing, errors.Join(errs...)
 }
 
-// of is the registration of a namespace.
+// of returns the registration of a namespace.
 func (r *Registrar) of(cookie uint64) (*home.Registration, error) {
 	if known := r.held[cookie]; known != nil {
 		return known, nil
@@ -278,7 +279,7 @@ func (r *Registrar) of(cookie uint64) (*home.Registration, error) {
 	return fresh, err
 }
 
-// judge says whose each address is.
+// judge decides which namespace each address belongs to.
 func (r *Registrar) judge(all []member) map[netip.Addr]uint64 {
 	owner, disputed := make(map[netip.Addr]uint64), make(map[netip.Addr]bool)
 	for _, m := range all {
@@ -314,10 +315,11 @@ func (r *Registrar) tell(owner map[netip.Addr]uint64) {
 	r.last = owner
 }
 
-// Addresses is how many are registered. It belongs to the goroutine of Run, so to ready.
+// Addresses returns how many are registered. It may be called on the goroutine of Run, that is in
+// ready.
 func (r *Registrar) Addresses() int { return len(r.last) }
 
-// close takes all back, and the directory with it.
+// close removes everything, and the directory.
 func (r *Registrar) close() error {
 	var errs []error
 	if r.translator != nil {

@@ -51,7 +51,7 @@ func (h *host) said(what string) int {
 	return strings.Count(h.log.String(), what)
 }
 
-// newHost makes one with a bridge.
+// newHost makes a host with a bridge.
 func newHost(t *testing.T) *host {
 	t.Helper()
 	h := &host{TB: t, ns: netns.New(t), fabric: t.TempDir()}
@@ -60,15 +60,16 @@ func newHost(t *testing.T) *host {
 	return h
 }
 
-// register starts a registrar, in mounts of its own after f, and waits until it is ready.
-// end stops it.
+// register starts a registrar, in mounts of its own after f, and waits until it is ready. end stops
+// it.
 func (h *host) register(f func() error, names ...string) (end func()) {
 	h.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, result := make(chan bool, 1), make(chan error, 1)
 	var over sync.WaitGroup
 	over.Go(func() {
-		runtime.LockOSThread() // and ends with the goroutine, since nothing leads back
+		// not unlocked: the thread has left our mounts, and ends with the goroutine
+		runtime.LockOSThread()
 		err := errors.Join(unix.Unshare(unix.CLONE_NEWNS), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
 		if err == nil {
 			err = f()
@@ -135,7 +136,7 @@ func (h *host) find(address string) uint64 {
 	return cookie
 }
 
-// want waits until addresses lead to these namespaces; nil: to none.
+// want waits until the addresses lead to these namespaces; nil means to none.
 func (h *host) want(all map[string]*netns.NetNS) {
 	h.Helper()
 	for begin := time.Now(); ; time.Sleep(5 * time.Millisecond) {
@@ -174,7 +175,7 @@ func TestWhoIsOnABridge(t *testing.T) {
 	for address, want := range map[string]*netns.NetNS{
 		"10.9.0.1": h.ns, "fd00:9::1": h.ns, "10.9.0.2": a, "fd00:9::2": a, "10.9.0.3": b,
 		"10.10.0.1": nil, "10.10.0.9": nil, // on another bridge
-		"10.9.0.8": nil, "10.9.0.7": nil, // of interfaces that are on none
+		"10.9.0.8": nil, "10.9.0.7": nil, // of interfaces that are on no bridge
 		"10.77.0.2": nil, // in none of the bridge's subnets
 	} {
 		h.want(map[string]*netns.NetNS{address: want})
@@ -210,7 +211,7 @@ func (h *host) route(change func(*netlink.Route) error, link, to, gateway string
 	})
 }
 
-// A veth that is on no bridge leads to what is routed to it.
+// A veth that is on no bridge leads to the addresses that are routed to it.
 func TestRoutes(t *testing.T) {
 	h := newHost(t)
 	h.ns.Do(t, func() { changeAddress(t, "lo", netlink.AddrAdd, "10.8.0.1/32") })
@@ -224,12 +225,12 @@ func TestRoutes(t *testing.T) {
 	h.route(netlink.RouteAdd, "outward", "0.0.0.0/0", "10.40.0.1")
 	all := map[string]*netns.NetNS{
 		"10.20.0.2": one, "fd00:20::2": one,
-		"10.8.0.1":  h.ns, // which the kernel takes as source for them
+		"10.8.0.1":  h.ns, // the kernel's source address for them
 		"10.30.0.1": h.ns, "10.30.0.2": subnet,
-		"10.9.0.1":  h.ns,                  // though one claims it
+		"10.9.0.1":  h.ns,                  // although a container claims it
 		"10.20.0.3": nil,                   // no route
-		"10.50.0.1": nil,                   // by a gateway
-		"10.40.0.1": nil, "10.40.0.2": nil, // others are behind it
+		"10.50.0.1": nil,                   // through a gateway
+		"10.40.0.1": nil, "10.40.0.2": nil, // the default route: others are behind it
 		"10.60.0.2": nil,
 	}
 	h.register(nothing)
@@ -252,7 +253,7 @@ func TestRouteByName(t *testing.T) {
 	h.want(map[string]*netns.NetNS{"10.30.0.1": h.ns, "10.30.0.2": named, "10.20.0.1": nil, "10.20.0.2": nil, "10.9.0.1": nil})
 }
 
-// Without names it is all bridges, also those to come.
+// Without names the registrar covers all bridges, even later ones.
 func TestComeAndGo(t *testing.T) {
 	h := newHost(t)
 	h.register(nothing)
@@ -261,7 +262,7 @@ func TestComeAndGo(t *testing.T) {
 	h.want(map[string]*netns.NetNS{"10.9.0.2": a})
 	netns.Bridge(t, netns.End{NS: h.ns, Link: "bridge1", Addr: []string{"10.10.0.1/24"}})
 	h.want(map[string]*netns.NetNS{"10.10.0.1": h.ns, "10.9.0.2": a})
-	// What changes in a container alone is heard of, too.
+	// A change inside a container alone is noticed, too.
 	h.quiet()
 	a.Do(t, func() { changeAddress(t, "eth0", netlink.AddrAdd, "10.9.0.4/24") })
 	h.want(map[string]*netns.NetNS{"10.9.0.4": a, "10.9.0.2": a})
@@ -270,12 +271,12 @@ func TestComeAndGo(t *testing.T) {
 	h.want(map[string]*netns.NetNS{"10.9.0.4": nil, "10.9.0.2": a})
 	h.unplug("port2")
 	h.want(map[string]*netns.NetNS{"10.9.0.2": nil, "10.9.0.1": h.ns})
-	// The next with that address is another.
+	// The next container with that address is another one.
 	b := h.container("port3", true, "10.9.0.2/24")
 	h.want(map[string]*netns.NetNS{"10.9.0.2": b})
 }
 
-// Two that have one address: one of them lies.
+// If two containers have one address, one of them lies.
 func TestDispute(t *testing.T) {
 	h := newHost(t)
 	h.register(nothing)
@@ -290,7 +291,7 @@ func TestDispute(t *testing.T) {
 	}
 }
 
-// A namespace that no process is in is found where it is mounted, or when one enters.
+// A namespace without processes is found where it is mounted, or when a process enters it.
 func TestNobodyInIt(t *testing.T) {
 	h := newHost(t)
 	mounted, empty := h.container("port2", false, "10.9.0.2/24"), h.container("port3", false, "10.9.0.3/24")
@@ -305,7 +306,7 @@ func TestNobodyInIt(t *testing.T) {
 	h.want(map[string]*netns.NetNS{"10.9.0.2": mounted, "10.9.0.3": empty})
 }
 
-// Others who register in this directory may remove its subdirectory when they end.
+// Other registrars in this directory may remove its subdirectory when they end.
 func TestOthersEnd(t *testing.T) {
 	h := newHost(t)
 	h.ns.Do(t, func() { changeLink(t, "bridge0", netlink.LinkDel) })
@@ -319,7 +320,7 @@ func TestOthersEnd(t *testing.T) {
 	}
 	netns.Bridge(t, h.bridge)
 	h.want(map[string]*netns.NetNS{"10.9.0.1": h.ns})
-	// What fails is tried again, though nothing changes.
+	// A failed registration is tried again, even if nothing changes.
 	sub := filepath.Join(h.fabric, "addresses")
 	if err := errors.Join(os.Rename(sub, sub+"-"), os.WriteFile(sub, nil, 0o600)); err != nil {
 		t.Fatal(err)
@@ -332,7 +333,7 @@ func TestOthersEnd(t *testing.T) {
 	h.want(map[string]*netns.NetNS{"10.9.0.1": h.ns, "10.9.0.2": a})
 }
 
-// quiet waits until nothing has changed for some time of which the registrar hears.
+// quiet waits until there has been no change that the registrar hears of for some time.
 func (h *host) quiet() {
 	h.Helper()
 	var events *os.File
@@ -378,7 +379,8 @@ func changeAddress(tb testing.TB, link string, change func(netlink.Link, *netlin
 	changeLink(tb, link, func(l netlink.Link) error { return change(l, address) })
 }
 
-// What a narrower route leads elsewhere, and the host's own address, one may not take who is behind a wide one.
+// A container behind a wide route cannot take an address that a narrower route leads elsewhere, or
+// the host's own.
 func TestNarrowerRoute(t *testing.T) {
 	h := newHost(t)
 	h.veth("nic", []string{"10.70.5.1/24"}, nil)

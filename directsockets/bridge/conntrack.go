@@ -11,11 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A packet of a TCP connection is on its way between these ends.
+// A packet is the address pair of a packet of a TCP connection.
 type packet struct{ src, dst netip.AddrPort }
 
-// pass gives the packet as it leaves the network namespace that this thread is in, whose table of connections
-// knows what it translates (conntrack).
+// pass returns the packet as it leaves the network namespace of this thread. The namespace's
+// connection table (conntrack) knows what it translates.
 func (p packet) pass() (packet, error) {
 	family := nl.Nfgenmsg{NfgenFamily: unix.AF_INET, Version: nl.NFNETLINK_V0}
 	if p.src.Addr().Is6() {
@@ -23,9 +23,9 @@ func (p packet) pass() (packet, error) {
 	}
 	ask := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_CTNETLINK<<8|nl.IPCTNL_MSG_CT_GET, 0)
 	ask.AddData(&family)
-	ask.AddData(p.attribute()) // packets of both directions are found so
+	ask.AddData(p.attribute()) // this finds packets of both directions
 	answers, err := exchange(ask.Serialize())
-	if errors.Is(err, unix.ENOENT) { // or the module is missing
+	if errors.Is(err, unix.ENOENT) { // unknown connection, or the module is missing
 		return p, nil
 	}
 	if err != nil {
@@ -33,7 +33,7 @@ func (p packet) pass() (packet, error) {
 	}
 	for _, answer := range answers {
 		a := answer.Data
-		var way [2]packet // as those of both directions come in
+		var way [2]packet // one per direction, as they come in
 		err := attributes(a[min(nl.SizeofNfgenmsg, len(a)):], func(kind int, value []byte) (err error) {
 			if kind == nl.CTA_TUPLE_ORIG || kind == nl.CTA_TUPLE_REPLY {
 				way[kind-nl.CTA_TUPLE_ORIG], err = parsePacket(value)
@@ -44,7 +44,7 @@ func (p packet) pass() (packet, error) {
 			return p, err
 		}
 		for i := range way {
-			if way[i] == p { // it goes out as the answers to it come in, exchanged
+			if way[i] == p { // it goes out like the answers come in, with the ends exchanged
 				return packet{way[1-i].dst, way[1-i].src}, nil
 			}
 		}
@@ -79,7 +79,7 @@ func exchange(question []byte) ([]syscall.NetlinkMessage, error) {
 	return answers, err
 }
 
-// attribute is the packet in a question.
+// attribute encodes the packet for a question.
 func (p packet) attribute() *nl.RtAttr {
 	const nested = int(nl.NLA_F_NESTED)
 	all := nl.NewRtAttr(nested|nl.CTA_TUPLE_ORIG, nil)
@@ -97,12 +97,12 @@ func (p packet) attribute() *nl.RtAttr {
 	return all
 }
 
-// parsePacket reads what attribute is made of.
+// parsePacket parses the encoding of attribute.
 func parsePacket(b []byte) (packet, error) {
 	var src, dst netip.Addr
 	var srcPort, dstPort uint16
 	address := func(to *netip.Addr, value []byte) {
-		a, _ := netip.AddrFromSlice(value) // else it is no address, and like that of no packet
+		a, _ := netip.AddrFromSlice(value) // otherwise it stays invalid and equals no packet's
 		*to = a
 	}
 	port := func(to *uint16, value []byte) {
@@ -128,7 +128,7 @@ func parsePacket(b []byte) (packet, error) {
 	return packet{netip.AddrPortFrom(src, srcPort), netip.AddrPortFrom(dst, dstPort)}, err
 }
 
-// attributes calls f for each in b.
+// attributes calls f for each attribute in b.
 func attributes(b []byte, f func(kind int, value []byte) error) error {
 	all, err := nl.ParseRouteAttr(b)
 	for _, a := range all {

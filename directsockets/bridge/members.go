@@ -17,34 +17,36 @@ import (
 	"exnet/exn/netns"
 )
 
-// A member is one interface that is on a bridge, or at the end of a route.
+// A member is an interface that is on a bridge, or at the end of a route.
 type member struct {
-	cookie    uint64 // of the namespace that it is in
-	path      string // by which that is found; "": ours
+	cookie    uint64 // of its namespace
+	path      string // where that was found; "": ours
 	addresses []netip.Addr
 }
 
 type membership struct {
 	all     []member
-	names   []string // of the interfaces that it is about
-	missing bool     // there is somebody whose namespace was not found
+	names   []string // of the interfaces considered
+	missing bool     // the namespace of a port was not found
 }
 
 // A port leads to an interface of another namespace.
 type port struct {
-	index   int // there
-	route   int // the veth here by which it is routed to; 0: it is on a bridge, where others find it themselves
+	index int // in the other namespace
+	// our veth by which it is routed to; 0: it is on a bridge, where others find it themselves
+	route   int
 	subnets []netip.Prefix
 }
 
-// A way is an interface of this namespace that leads to others: a bridge, or a veth that is on none.
+// A way is an interface of this namespace that leads to others: a bridge, or a veth that is on
+// none.
 type way struct {
-	subnets []netip.Prefix // that are reached so
-	own     []netip.Addr   // of this namespace, as they see it
+	subnets []netip.Prefix // that are reached through it
+	own     []netip.Addr   // addresses of this namespace that the others see
 }
 
-// members are those at the bridges and veths with these names; no names: at all. These
-// themselves are in this namespace, which has the cookie mine.
+// members returns the members at the bridges and veths with these names, or at all if there are no
+// names. The interfaces themselves are in this namespace, which has the cookie mine.
 func members(names []string, mine uint64) (membership, error) {
 	var found membership
 	links, err := whole(netlink.LinkList)
@@ -70,7 +72,7 @@ func members(names []string, mine uint64) (membership, error) {
 		found.names = append(found.names, a.Name)
 		found.all = append(found.all, member{cookie: mine, addresses: w.own})
 	}
-	ports := make(map[int][]port) // by the number that we have given to the other namespace
+	ports := make(map[int][]port) // by our number for the other namespace
 	for _, l := range links {
 		a := l.Attrs()
 		w := ways[cmp.Or(a.MasterIndex, a.Index)]
@@ -97,8 +99,8 @@ func members(names []string, mine uint64) (membership, error) {
 	return found, err
 }
 
-// routesByLink are the subnets that this namespace takes for directly reachable. What the default
-// route leads through is left out: others are behind it, and not below us.
+// routesByLink returns the subnets that this namespace considers directly reachable. Links of the
+// default route are left out: what is behind them is not below us.
 func routesByLink() (map[int][]netip.Prefix, error) {
 	all, err := whole(func() ([]netlink.Route, error) { return netlink.RouteList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
@@ -128,7 +130,7 @@ func routesByLink() (map[int][]netip.Prefix, error) {
 	return subnets, nil
 }
 
-// wayBy is the way by a link, or none.
+// wayBy returns the way through a link; it is empty if the link leads nowhere.
 func wayBy(l netlink.Link, addresses, routes []netip.Prefix) way {
 	w := way{subnets: routes, own: inside(addresses, addresses)}
 	if l.Type() == "bridge" {
@@ -138,7 +140,8 @@ func wayBy(l netlink.Link, addresses, routes []netip.Prefix) way {
 	if len(routes) == 0 {
 		return way{}
 	}
-	for _, to := range routes { // an interface that leads to one address needs none of its own
+	for _, to := range routes {
+		// an interface that leads to one address needs no address of its own
 		if !to.IsSingleIP() || to.Addr().IsLinkLocalUnicast() {
 			continue
 		}
@@ -192,8 +195,8 @@ func beyond(ns *netns.NS, ports []port) (m member, err error) {
 	return m, err
 }
 
-// leads says whether this namespace sends to an address by that link, at whose end it is, and how: a narrower
-// route or a rule may know better, or the address be our own.
+// leads reports whether this namespace sends to an address directly through that link, and with
+// which route. A narrower route or a rule may lead elsewhere, or the address may be our own.
 func leads(to netip.Addr, link int) (netlink.Route, bool) {
 	chosen, err := netlink.RouteGet(to.AsSlice())
 	if err != nil || len(chosen) == 0 || chosen[0].LinkIndex != link || chosen[0].Gw != nil || chosen[0].Via != nil {
@@ -202,7 +205,7 @@ func leads(to netip.Addr, link int) (netlink.Route, bool) {
 	return chosen[0], true
 }
 
-// prefixesByLink are the addresses of this namespace, with the length of their subnets.
+// prefixesByLink returns the addresses of this namespace with the length of their subnets.
 func prefixesByLink() (map[int][]netip.Prefix, error) {
 	list, err := whole(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
@@ -219,7 +222,7 @@ func prefixesByLink() (map[int][]netip.Prefix, error) {
 	return all, nil
 }
 
-// inside are the addresses that lie in some subnets.
+// inside returns the addresses that lie in the subnets.
 func inside(all, subnets []netip.Prefix) (some []netip.Addr) {
 	for _, a := range all {
 		if slices.ContainsFunc(subnets, func(s netip.Prefix) bool { return s.Contains(a.Addr()) }) {
@@ -229,7 +232,7 @@ func inside(all, subnets []netip.Prefix) (some []netip.Addr) {
 	return some
 }
 
-// whole asks until the kernel has not changed what it lists meanwhile.
+// whole repeats a list request until the kernel's list did not change meanwhile.
 func whole[T any](list func() ([]T, error)) (all []T, err error) {
 	for range 100 {
 		if all, err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
@@ -239,8 +242,8 @@ func whole[T any](list func() ([]T, error)) (all []T, err error) {
 	return all, err
 }
 
-// namespaces calls f for each network namespace but this one, until enough says so:
-// those of processes, and those that are mounted.
+// namespaces calls f for each network namespace but this one, until enough returns true: first
+// those of processes, then those that are mounted.
 func namespaces(f func(path string, ns *netns.NS) error, enough func() bool) error {
 	own, err := os.Readlink("/proc/thread-self/ns/net")
 	if err != nil {
@@ -253,16 +256,16 @@ func namespaces(f func(path string, ns *netns.NS) error, enough func() bool) err
 		}
 		ns, err := netns.Open(path)
 		if err != nil {
-			return nil // it has ended, or is another kind
+			return nil // it has ended, or is of another kind
 		}
 		defer ns.Close()
 		seen[name] = true
 		return f(path, ns)
 	}
 	var errs []error
-	processes, _ := filepath.Glob("/proc/[0-9]*") // the pattern is good
+	processes, _ := filepath.Glob("/proc/[0-9]*") // the pattern is valid
 	for _, process := range processes {
-		path := filepath.Join(process, "ns/net")        // the directory ns itself only its user may list
+		path := filepath.Join(process, "ns/net")        // only its user may list the directory ns itself
 		if name, err := os.Readlink(path); err == nil { // it may have ended
 			errs = append(errs, visit(name, path))
 		}

@@ -21,26 +21,27 @@ import (
 	"exnet/exn/netns"
 )
 
-// A translator tells the ends of connections whose addresses are translated on the way how the other one sees
-// them. It is asked by their offers. The process has to be in our network namespace, not only the thread of Run.
+// A translator tells the ends of connections whose addresses are translated on the way how the
+// other end sees them. The ends' offers are the questions. The whole process has to be in our
+// network namespace, not only the thread of Run.
 type translator struct {
 	fabricDir string
 	mine      uint64
 	log       *slog.Logger
 	said      *home.Translations
 	events    *os.File // inotify
-	offers    uint32   // the watch of the directory with them; 0: none yet
+	offers    uint32   // the watch on the directory of offers; 0: none yet
 
 	mu    sync.Mutex
-	owner map[netip.Addr]uint64 // in which namespace addresses are, as registered
+	owner map[netip.Addr]uint64 // the namespace of each address, as registered
 	paths map[uint64]string     // where namespaces are found
 
-	searched time.Time // last for one of them
+	searched time.Time // when a namespace was last searched
 
 	waiting  []question              // in the order in which they are due
-	answered map[home.View]time.Time // of late
-	tidy     time.Time               // when to forget what is old; zero: there is nothing
-	troubled bool                    // that was said
+	answered map[home.View]time.Time // recently answered
+	tidy     time.Time               // when to forget old answers; zero: there are none
+	troubled bool                    // a failure was logged
 }
 
 // A question is an offer that was made.
@@ -51,7 +52,7 @@ type question struct {
 
 const (
 	board = "board-1"
-	soon  = time.Second // so long no more is asked of what was answered
+	soon  = time.Second // how long a question is not answered again
 )
 
 // openTranslator begins to listen for offers.
@@ -76,13 +77,13 @@ func openTranslator(fabricDir string, mine uint64, log *slog.Logger) (*translato
 	return t, nil
 }
 
-// watch listens in the directory of the offers, if it is there.
+// watch listens in the directory of offers, if it exists.
 func (t *translator) watch() {
 	raw, err := t.events.SyscallConn()
 	if err != nil {
 		return
 	}
-	raw.Control(func(fd uintptr) { // fails for a closed file only
+	raw.Control(func(fd uintptr) { // fails only for a closed file
 		wd, err := unix.InotifyAddWatch(int(fd), filepath.Join(t.fabricDir, home.Offers), unix.IN_CREATE|unix.IN_MOVED_TO|unix.IN_ONLYDIR|unix.IN_DONT_FOLLOW)
 		if err == nil {
 			t.offers = uint32(wd)
@@ -93,10 +94,11 @@ func (t *translator) watch() {
 	})
 }
 
-// mark says on the board of a directory, if it has one, that ports may be translated, or not any more: without it an
-// end that hears of nobody at the port that it knows does not look for its peer.
+// mark sets a flag on the board of the offers' directory, if there is one: ports may be translated,
+// or no longer. Without the flag, an end whose port nobody is known to use does not look for its
+// peer.
 func (t *translator) mark(value uint32) {
-	const at = 3 * 4 * 4096 // behind three words for each of so many ports
+	const at = 3 * 4 * 4096 // after three words for each possible port
 	dir, err := unix.Open(filepath.Join(t.fabricDir, home.Offers), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return
@@ -104,12 +106,12 @@ func (t *translator) mark(value uint32) {
 	defer unix.Close(dir)
 	fd, err := unix.Openat(dir, board, unix.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return // who makes one is told then
+		return // the watch reports when one is made
 	}
 	defer unix.Close(fd)
 	var st, above unix.Stat_t
 	if unix.Fstat(fd, &st) != nil || unix.Fstat(dir, &above) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || st.Uid != above.Uid {
-		return // somebody's trick: nothing else of that user is harmed
+		return // a user's trick: nothing else of that user is harmed
 	}
 	word := binary.NativeEndian.AppendUint32(nil, value)
 	if st.Size < at+int64(len(word)) {
@@ -123,14 +125,14 @@ func (t *translator) mark(value uint32) {
 	}
 }
 
-// know says where addresses and namespaces are.
+// know stores where addresses and namespaces are.
 func (t *translator) know(owner map[netip.Addr]uint64, paths map[uint64]string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.owner, t.paths = maps.Clone(owner), paths
 }
 
-// run answers until the events are closed.
+// run answers questions until the events are closed.
 func (t *translator) run() error {
 	buffer, order := make([]byte, 1<<16), binary.NativeEndian
 	for {
@@ -140,7 +142,8 @@ func (t *translator) run() error {
 			return err
 		}
 		for at := 0; at+unix.SizeofInotifyEvent <= n; {
-			// struct inotify_event: watch, mask, cookie, and the length of the name behind
+			// struct inotify_event: watch, mask, cookie, and the length of the name
+			// that follows
 			watch, size := order.Uint32(buffer[at:]), int(order.Uint32(buffer[at+12:]))
 			name := string(bytes.TrimRight(buffer[at+unix.SizeofInotifyEvent:at+unix.SizeofInotifyEvent+size], "\x00"))
 			at += unix.SizeofInotifyEvent + size
@@ -159,7 +162,7 @@ func (t *translator) run() error {
 	}
 }
 
-// next is when there is something to do, whatever is heard; zero: never.
+// next returns when there is something to do even if nothing is heard; zero means never.
 func (t *translator) next() time.Time {
 	if len(t.waiting) > 0 && (t.tidy.IsZero() || t.waiting[0].due.Before(t.tidy)) {
 		return t.waiting[0].due
@@ -167,8 +170,8 @@ func (t *translator) next() time.Time {
 	return t.tidy
 }
 
-// asked is told of an offer. Most of those whose peer may be where the address says find it themselves, and are withdrawn
-// at once; these wait a moment, so that nothing is done for them.
+// asked handles an offer. If the peer may be at the address that the offer names, most find it
+// themselves and withdraw the offer at once. These wait a moment, so that nothing is done for them.
 func (t *translator) asked(name string) {
 	const moment, most = 3 * time.Millisecond, 1 << 14
 	v, err := home.ParseView(strings.TrimPrefix(name, home.OfferPrefix))
@@ -181,7 +184,7 @@ func (t *translator) asked(name string) {
 	switch {
 	case !known && v.Local.Addr() != v.Remote.Addr() && !v.Remote.Addr().IsLoopback():
 		t.answer(v)
-	case len(t.waiting) < most: // else it asks again
+	case len(t.waiting) < most: // otherwise the end asks again
 		t.waiting = append(t.waiting, question{v, time.Now().Add(moment)})
 	}
 }
@@ -205,7 +208,7 @@ func (t *translator) work(now time.Time) {
 	}
 }
 
-// announce says again that addresses are translated.
+// announce announces again that addresses are translated.
 func (t *translator) announce() {
 	if err := t.said.Announce(); err != nil {
 		t.log.Warn("connections whose addresses are translated stay on TCP from now on", "err", err)
@@ -214,9 +217,9 @@ func (t *translator) announce() {
 	t.mark(1)
 }
 
-// answer tells both ends of a connection how the other one sees it, if something translates it.
+// answer tells both ends of a connection how the other sees it, if something translates it.
 func (t *translator) answer(v home.View) {
-	if time.Since(t.answered[v]) < soon { // the other end has asked
+	if time.Since(t.answered[v]) < soon { // the other end has asked already
 		return
 	}
 	other, err := t.follow(v)
@@ -232,7 +235,8 @@ func (t *translator) answer(v home.View) {
 		if t.tidy.IsZero() {
 			t.tidy = now.Add(soon)
 		}
-	} else if !errors.Is(err, errNowhere) && !t.troubled { // those to other hosts are nowhere
+	} else if !errors.Is(err, errNowhere) && !t.troubled {
+		// connections to other hosts end nowhere here
 		t.troubled = true
 		t.log.Warn("cannot follow a connection; such ones stay on TCP, and no more is said of them", "local", v.Local, "remote", v.Remote, "err", err)
 	}
@@ -240,11 +244,12 @@ func (t *translator) answer(v home.View) {
 
 var errNowhere = errors.New("its other end is in no namespace known here")
 
-// follow finds the other end of a connection, as a packet of this one does: through its own network namespace, ours, and
-// that in which the packet's destination is then. In each of them addresses may be translated.
+// follow finds the other end of a connection the way a packet of this end goes: through its own
+// network namespace, ours, and the one to which the packet's destination then belongs. Each of them
+// may translate addresses.
 //
-// Who may translate in a container may have its packets come from any address. So they leave it only
-// from those that are registered as its own.
+// A container that may translate could make its packets appear to come from any address. So a
+// packet may leave a container only from addresses that are registered for it.
 func (t *translator) follow(v home.View) (home.View, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -270,7 +275,8 @@ func (t *translator) follow(v home.View) (home.View, error) {
 	return home.View{}, errNowhere
 }
 
-// visit gives a packet as it leaves a network namespace, and says whether a connected socket there takes it.
+// visit returns a packet as it leaves a network namespace, and reports whether a connected socket
+// there takes it.
 func (t *translator) visit(at uint64, p packet) (out packet, found bool, err error) {
 	look := func() error {
 		s, err := diag.Open()
@@ -285,7 +291,7 @@ func (t *translator) visit(at uint64, p packet) (out packet, found bool, err err
 			return err
 		}
 		end, err := diag.Lookup(s, unix.IPPROTO_TCP, out.dst, out.src)
-		found = err == nil && end.Inode != 0 // else there is none, or only one that listens
+		found = err == nil && end.Inode != 0 // otherwise there is no socket, or only a listener
 		return nil
 	}
 	if at == t.mine {
@@ -307,7 +313,7 @@ func (t *translator) visit(at uint64, p packet) (out packet, found bool, err err
 	return out, found, err
 }
 
-// search looks for a network namespace anew, now and then.
+// search searches for a network namespace, from time to time.
 func (t *translator) search(cookie uint64) (found bool) {
 	const pause = 100 * time.Millisecond
 	if t.owner == nil || time.Since(t.searched) < pause {
@@ -326,7 +332,7 @@ func (t *translator) search(cookie uint64) (found bool) {
 	return found
 }
 
-// close takes back what was said.
+// close removes what was said.
 func (t *translator) close() error {
 	if t.events != nil {
 		t.events.Close()

@@ -21,7 +21,8 @@ import (
 
 func ends(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
 
-// record has a namespace's table say that packets between these ends go out as others. No packet is looked at for that.
+// record makes a namespace's table say that packets between these ends go out as others. No packet
+// is needed for that.
 func record(t *testing.T, ns *netns.NetNS, in, out packet) {
 	t.Helper()
 	tuple := func(p packet) netlink.IPTuple {
@@ -110,11 +111,12 @@ func TestFollow(t *testing.T) {
 	between, server2 := connected(t, b, a, "10.9.0.2")
 	service, inside, service2 := ends("10.96.0.1:80"), ends("10.9.0.2:1"), ends("10.96.0.2:80")
 	own, stolen := ends("10.9.0.3:1"), ends("10.9.0.2:2")
-	record(t, h.ns, packet{toHost, service}, packet{toHost, host})         // a service
-	record(t, h.ns, packet{stolen, service}, packet{toHost2, host2})       // and its client's address
-	record(t, b, packet{own, service}, packet{toHost, host})               // in the client's container
-	record(t, a, packet{toA, inside}, packet{toA, server})                 // in the server's
-	record(t, a, packet{stolen, ends("10.9.0.1:9")}, packet{toHost, host}) // with an address that is another's
+	record(t, h.ns, packet{toHost, service}, packet{toHost, host})   // a service
+	record(t, h.ns, packet{stolen, service}, packet{toHost2, host2}) // and its client's address
+	record(t, b, packet{own, service}, packet{toHost, host})         // in the client's container
+	record(t, a, packet{toA, inside}, packet{toA, server})           // in the server's container
+	// with another container's address
+	record(t, a, packet{stolen, ends("10.9.0.1:9")}, packet{toHost, host})
 	record(t, h.ns, packet{between, service2}, packet{between, server2})
 	record(t, b, packet{six, ends("[fd00:96::1]:80")}, packet{six, host6})
 	for _, c := range []struct {
@@ -148,7 +150,7 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// Who looks at the board is told whenever there is one, and nothing else is written to.
+// Processes that look at the board are told whenever there is one, and nothing else is written to.
 func TestBoardIsMarked(t *testing.T) {
 	const at = 49152
 	h := newHost(t)
@@ -179,7 +181,7 @@ func TestBoardIsMarked(t *testing.T) {
 		}
 		return binary.NativeEndian.Uint32(b[at:])
 	}
-	for range 2 { // also when the directory is made anew
+	for range 2 { // even when the directory is made anew
 		if err := errors.Join(os.Mkdir(ds+"-", 0o700), os.Rename(ds+"-", ds)); err != nil {
 			t.Fatal(err)
 		}
@@ -205,7 +207,7 @@ func TestBoardIsMarked(t *testing.T) {
 		t.Fatal(err)
 	}
 	wait("the board is not marked", func() bool { return flag() == 1 })
-	// Another registrar that ends takes the announcement with it, and it is made again.
+	// Another registrar that ends removes the announcement, and it is made again.
 	second, err := home.Translate(h.fabric)
 	if err != nil {
 		t.Fatal(err)

@@ -1,32 +1,33 @@
-// Package home says in which network namespace addresses lie, of a fabric's
-// interfaces and where the kernel's bridges and routes lead, so that direct sockets find
-// each other across namespaces.
+// Package home records in which network namespace an address lies: addresses of a fabric's
+// interfaces, and addresses that the kernel's bridges and routes lead to. With it, direct sockets
+// find each other across namespaces.
 //
 //	r, err := home.Register("/run/exn", cookie)    // exn-tun up and bridge, of a namespace
 //	err = r.Hold([]netip.Addr{…})                  // whenever they change
 //	err = r.Close()
 //
-// An address is a symbolic link in the fabric directory's subdirectory "addresses",
-// from the address in 32 hex digits (IPv4 as mapped) to the cookie of the network
-// namespace (SO_NETNS_COOKIE) in hex. A cookie is never used twice while the machine
-// runs, so what a crash leaves misleads nobody: in that namespace the address is, or
-// no connection to it is found there.
+// An address is a symbolic link in the subdirectory "addresses" of the fabric directory. Its name
+// is the address in 32 hex digits (IPv4 as mapped). It points to the cookie of the network
+// namespace (SO_NETNS_COOKIE) in hex. A cookie is never reused while the machine runs, so leftovers
+// of a crash mislead nobody: either the address is in that namespace, or no connection to it is
+// found there.
 //
-// Where addresses are translated on the way, the ends of a connection know it by different ones. A registrar
-// that sees the offers of connections, and what the kernel has made of them, tells each how the other sees it:
+// Where addresses are translated on the way, the ends of a connection know it by different ones. A
+// registrar sees the offers of connections and what the kernel makes of them. It tells each end how
+// the other sees the connection:
 //
 //	t, err := home.Translate("/run/exn")
 //	err = t.Say(View{…}, View{…})                  // for as long as an offer is believed
 //
 // # Trust
 //
-// Who may register an address may have the bytes of its connections. So the
-// subdirectory must belong to root or to who asks, and nobody else may write there.
+// A process that may register an address could get the bytes of its connections. So the
+// subdirectory must belong to root or to the asking user, and nobody else may write there.
 //
 // # What it is not
 //
-// It claims no address: that two do not hold the same one is seen to before it is
-// registered, on the fabric by package arp, else by package bridge.
+// It does not claim addresses. Before an address is registered, package arp on the fabric, or
+// otherwise package bridge, makes sure that no two nodes hold it.
 package home
 
 import (
@@ -44,17 +45,17 @@ import (
 
 const subdirectory = "addresses"
 
-// ErrUnknown means that nobody registered an address.
+// ErrUnknown means that an address is not registered.
 var ErrUnknown = errors.New("not an address of this fabric")
 
-// A Registration is what was registered of one namespace. It belongs to one goroutine.
+// A Registration is what was registered for one namespace. It belongs to one goroutine.
 type Registration struct {
 	dir    string
 	cookie string
 	held   map[string]bool // names of links
 }
 
-// Register prepares for the addresses of interfaces in a network namespace.
+// Register prepares to register addresses of interfaces in a network namespace.
 func Register(fabricDir string, cookie uint64) (*Registration, error) {
 	dir := filepath.Join(fabricDir, subdirectory)
 	if err := open(dir); err != nil {
@@ -63,11 +64,11 @@ func Register(fabricDir string, cookie uint64) (*Registration, error) {
 	return &Registration{dir, strconv.FormatUint(cookie, 16), map[string]bool{}}, nil
 }
 
-// open makes the subdirectory if it is missing, and looks whose it is.
+// open makes the subdirectory if it is missing, and checks its owner.
 func open(dir string) error {
 	err := os.Mkdir(dir, 0o755)
 	if err == nil {
-		err = os.Chmod(dir, 0o755) // whatever the umask: the fabric directory says who may enter
+		err = os.Chmod(dir, 0o755) // whatever the umask: the fabric directory decides who may enter
 	}
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("register addresses: %w", err)
@@ -75,8 +76,8 @@ func open(dir string) error {
 	return trusted(dir)
 }
 
-// Hold registers these addresses and no others. Link-local ones are left out: they
-// mean something else on each link. After an error it can be called again.
+// Hold registers these addresses and no others. It skips link-local ones, which mean something else
+// on each link. After an error it can be called again.
 func (r *Registration) Hold(addresses []netip.Addr) error {
 	want := make(map[string]bool)
 	for _, a := range addresses {
@@ -103,13 +104,13 @@ func (r *Registration) Hold(addresses []netip.Addr) error {
 	return errors.Join(errs...)
 }
 
-// put makes a link, in place of one that a crash has left.
+// put makes a link. It replaces one that a crash has left.
 func (r *Registration) put(n string) error {
 	path := filepath.Join(r.dir, n)
 	made := path + "-" + r.cookie
 	os.Remove(made) // a crash may have left it
 	err := os.Symlink(r.cookie, made)
-	if errors.Is(err, fs.ErrNotExist) { // the last of the others has removed the subdirectory
+	if errors.Is(err, fs.ErrNotExist) { // another process removed the subdirectory when it ended
 		if err = open(r.dir); err == nil {
 			err = os.Symlink(r.cookie, made)
 		}
@@ -123,7 +124,7 @@ func (r *Registration) put(n string) error {
 	return nil
 }
 
-// remove removes a link, unless it is another's by now.
+// remove removes a link, unless it belongs to another namespace by now.
 func (r *Registration) remove(n string) error {
 	path := filepath.Join(r.dir, n)
 	to, err := os.Readlink(path)
@@ -136,17 +137,17 @@ func (r *Registration) remove(n string) error {
 	return err
 }
 
-// Close takes all back.
+// Close removes everything.
 func (r *Registration) Close() error {
 	err := r.Hold(nil)
-	// The last one removes the subdirectory; it is not empty otherwise.
+	// The last one removes the subdirectory; for others it is not empty.
 	if e := os.Remove(r.dir); e != nil && !errors.Is(e, fs.ErrNotExist) && !errors.Is(e, unix.ENOTEMPTY) {
 		err = errors.Join(err, e)
 	}
 	return err
 }
 
-// Find gives the cookie of the network namespace that has an address.
+// Find returns the cookie of the network namespace that has an address.
 func Find(fabricDir string, a netip.Addr) (cookie uint64, err error) {
 	dir := filepath.Join(fabricDir, subdirectory)
 	to, err := os.Readlink(filepath.Join(dir, name(a)))
@@ -165,7 +166,7 @@ func Find(fabricDir string, a netip.Addr) (cookie uint64, err error) {
 	return cookie, nil
 }
 
-// trusted says why a directory is not one that this process should believe.
+// trusted returns an error if this process should not believe a directory.
 func trusted(dir string) error {
 	const groupAndOthers = 0o022
 	var st unix.Stat_t

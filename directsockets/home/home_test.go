@@ -41,7 +41,7 @@ func TestAddressesComeAndGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantFound(t, dir, map[string]uint64{"10.2.0.7": 0, "10.2.0.9": 0x1001, "fd00::7": 0x1001})
-	// An address that has moved is the newer one's, whoever ends first.
+	// An address that has moved belongs to the newer namespace, whichever ends first.
 	if err := b.Hold([]netip.Addr{addr("10.2.0.8"), addr("10.2.0.9")}); err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func TestAddressesComeAndGo(t *testing.T) {
 	}
 }
 
-// The last of the others takes the subdirectory with it.
+// Another process that ends may remove the subdirectory.
 func TestOthersEnd(t *testing.T) {
 	dir := t.TempDir()
 	a, err := Register(dir, 7)
@@ -72,7 +72,7 @@ func TestOthersEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantFound(t, dir, map[string]uint64{"10.2.0.7": 7})
-	// What has failed is tried again.
+	// A failed registration is tried again.
 	sub := filepath.Join(dir, subdirectory)
 	more := []netip.Addr{addr("10.2.0.7"), addr("10.2.0.8")}
 	if err := errors.Join(os.Rename(sub, sub+"-"), os.WriteFile(sub, nil, 0o600)); err != nil {
@@ -87,7 +87,7 @@ func TestOthersEnd(t *testing.T) {
 	wantFound(t, dir, map[string]uint64{"10.2.0.7": 7, "10.2.0.8": 7})
 }
 
-// A directory that others could write in is not believed.
+// A directory in which others may write is not believed.
 func TestOnlyTheOwnerRegisters(t *testing.T) {
 	dir := t.TempDir()
 	sub := filepath.Join(dir, subdirectory)
@@ -118,7 +118,7 @@ func TestOnlyTheOwnerRegisters(t *testing.T) {
 	}
 }
 
-// FuzzFind: what is written in a link is a cookie, or an error.
+// FuzzFind: the target of a link is a cookie, or an error.
 func FuzzFind(f *testing.F) {
 	f.Add("1001")
 	f.Add("")

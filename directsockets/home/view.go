@@ -17,16 +17,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A View is a connection as its one end sees it, in the network namespace of that cookie.
+// A View is a connection as one of its ends sees it. Net is the cookie of that end's network
+// namespace.
 type View struct {
 	Net           uint64
 	Local, Remote netip.AddrPort
 }
 
-// Turned is how the other end sees it, in the same namespace and where nothing translates.
+// Turned returns the other end's view, if it is in the same namespace and nothing translates
+// addresses.
 func (v View) Turned() View { return View{v.Net, v.Remote, v.Local} }
 
-// String is the view as links name it: the cookie in hex, and the ends as on the wire, IPv4 mapped.
+// String returns the view as links name it: the cookie in hex, and the ends in wire format, IPv4
+// mapped.
 func (v View) String() string {
 	ends := make([]byte, 0, 2*endSize)
 	for _, end := range []netip.AddrPort{v.Local, v.Remote} {
@@ -36,10 +39,10 @@ func (v View) String() string {
 	return fmt.Sprintf("%x-%x", v.Net, ends)
 }
 
-// Offer is the name of its offer in the subdirectory Offers of a fabric directory.
+// Offer returns the name of the view's offer in the subdirectory Offers of a fabric directory.
 func (v View) Offer() string { return OfferPrefix + v.String() }
 
-// Where connections look for their peers, and what the names begin with.
+// The subdirectory in which connections look for their peers, and the prefix of names there.
 const (
 	Offers      = "ds"
 	OfferPrefix = "o-"
@@ -49,7 +52,7 @@ const endSize = 16 + 2
 
 var errView = errors.New("not a connection's name")
 
-// ParseView reads what String has written.
+// ParseView parses the result of String.
 func ParseView(text string) (v View, err error) {
 	cookie, ends, _ := strings.Cut(text, "-")
 	v.Net, err = strconv.ParseUint(cookie, 16, 64)
@@ -68,14 +71,15 @@ func ParseView(text string) (v View, err error) {
 }
 
 const (
-	Announcement = "translated" // the link that says that somebody tells of them
+	Announcement = "translated" // link that says that a process reports translations
 	prefix       = "t-"
-	// life is how long it is believed what was said of a connection: its ends may be those of another later.
+	// life is how long a translation is believed. Later its ends may be those of another
+	// connection.
 	life = 2 * time.Second
 )
 
-// Translations are what one registrar says of connections whose addresses are translated on the way. They
-// belong to one goroutine.
+// Translations are what one registrar says about connections whose addresses are translated on the
+// way. They belong to one goroutine.
 type Translations struct {
 	dir  string
 	said []said // oldest first
@@ -86,20 +90,21 @@ type said struct {
 	at   time.Time
 }
 
-// Translate says in a fabric directory that who looks for the other end of a connection may be told how that sees it.
+// Translate announces in a fabric directory that ends may be told how the other end sees their
+// connection.
 func Translate(fabricDir string) (*Translations, error) {
 	t := &Translations{dir: filepath.Join(fabricDir, subdirectory)}
 	if err := open(t.dir); err != nil {
 		return nil, err
 	}
-	old, _ := filepath.Glob(filepath.Join(t.dir, prefix+"*")) // the pattern is good
-	for _, path := range old {                                // a crash has left them
+	old, _ := filepath.Glob(filepath.Join(t.dir, prefix+"*")) // the pattern is valid
+	for _, path := range old {                                // left by a crash
 		os.Remove(path)
 	}
 	return t, t.Announce()
 }
 
-// Announce says so again, if another registrar has taken that back.
+// Announce announces it again, if another registrar has removed the announcement.
 func (t *Translations) Announce() error {
 	if err := os.Symlink("1", filepath.Join(t.dir, Announcement)); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("tell of translated addresses: %w", err)
@@ -107,10 +112,10 @@ func (t *Translations) Announce() error {
 	return nil
 }
 
-// Dir is where that is said, by a link of the name Announcement.
+// Dir returns the directory of the announcement, a link named Announcement.
 func (t *Translations) Dir() string { return t.dir }
 
-// Say says that two views are those of the ends of one connection.
+// Say records that two views are of one connection.
 func (t *Translations) Say(a, b View) error {
 	return errors.Join(t.put(a, b), t.put(b, a))
 }
@@ -126,9 +131,10 @@ func (t *Translations) put(from, to View) error {
 	return nil
 }
 
-// Expire takes back what is not believed any more, and says whether something is left.
+// Expire removes what is no longer believed, and reports whether something is left.
 func (t *Translations) Expire() (left bool) {
-	const slow = time.Second // whole seconds count, of a clock that may be elsewhere in its own
+	// times count in whole seconds, by a clock that may differ by part of one
+	const slow = time.Second
 	for len(t.said) > 0 && time.Since(t.said[0].at) > life+slow {
 		path := filepath.Join(t.dir, t.said[0].name)
 		if !believed(path) {
@@ -139,7 +145,7 @@ func (t *Translations) Expire() (left bool) {
 	return len(t.said) > 0
 }
 
-// Close takes all back.
+// Close removes everything.
 func (t *Translations) Close() error {
 	for _, s := range t.said {
 		os.Remove(filepath.Join(t.dir, s.name))
@@ -151,14 +157,14 @@ func (t *Translations) Close() error {
 	return err
 }
 
-// Translates says whether somebody tells of translated addresses in a fabric directory.
+// Translates reports whether a process reports translations in a fabric directory.
 func Translates(fabricDir string) bool {
 	dir := filepath.Join(fabricDir, subdirectory)
 	_, err := os.Readlink(filepath.Join(dir, Announcement))
 	return err == nil && trusted(dir) == nil
 }
 
-// Translated is how the other end of a connection sees it, if that was said.
+// Translated returns the other end's view of a connection, if one is recorded.
 func Translated(fabricDir string, v View) (other View, ok bool) {
 	dir := filepath.Join(fabricDir, subdirectory)
 	path := filepath.Join(dir, prefix+v.String())
@@ -170,13 +176,13 @@ func Translated(fabricDir string, v View) (other View, ok bool) {
 	return other, err == nil
 }
 
-// Ask looks for the other end of a connection as who makes an offer does, for a short while, and says how that sees
-// it if it is told.
+// Ask looks for the other end of a connection for a short while, like a process that makes an
+// offer. It returns the other end's view if it is told one.
 func Ask(ctx context.Context, fabricDir string, v View) (other View, ok bool) {
-	const patience, pause = time.Second, 5 * time.Millisecond // for a host that has much to do
+	const patience, pause = time.Second, 5 * time.Millisecond // long enough for a busy host
 	offer := filepath.Join(fabricDir, Offers, v.Offer())
 	if os.Symlink("p-"+strconv.Itoa(os.Getpid())+":0", offer) != nil {
-		return View{}, false // no program has used the directory, or we may not
+		return View{}, false // no program has used the directory, or we may not write there
 	}
 	defer os.Remove(offer)
 	ctx, stop := context.WithTimeout(ctx, patience)
@@ -190,7 +196,7 @@ func Ask(ctx context.Context, fabricDir string, v View) (other View, ok bool) {
 	return other, ok
 }
 
-// believed: a link is young enough.
+// believed reports whether a link is young enough.
 func believed(path string) bool {
 	var st unix.Stat_t
 	return unix.Lstat(path, &st) == nil && time.Now().Unix()-int64(st.Mtim.Sec) <= int64(life/time.Second)

@@ -44,7 +44,7 @@ func FuzzParseView(f *testing.F) {
 	})
 }
 
-// What was said is believed for a while, and only where nobody else could say it.
+// A translation is believed for a while, and only where nobody else could have written it.
 func TestTranslations(t *testing.T) {
 	dir := t.TempDir()
 	a, b := view(7, "10.9.0.3:1000", "10.96.0.1:80"), view(8, "10.9.0.2:8080", "10.9.0.1:2000")

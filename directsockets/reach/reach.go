@@ -1,19 +1,18 @@
-// Package reach says whether a connection to an address would be upgraded to a
-// lane, and if not why.
+// Package reach predicts whether a connection to an address would be upgraded to a lane, and why
+// not.
 //
 //	v, err := reach.Try(ctx, "127.0.0.1:6379", "/run/exn")
 //
 // # What it does
 //
-// It connects by TCP, sends nothing, and then goes through the rules by which
-// two libraries decide, as far as they can be seen from outside: is the address
-// one that upgrades; which process listens there; does that use the library; are
-// both in one fabric directory, which each can use and trusts; are they in one
-// user namespace.
+// It connects by TCP, sends nothing, and then goes through the rules by which two libraries decide,
+// as far as they can be seen from outside. Can connections to the address be upgraded? Which
+// process listens there? Does that use the library? Do both use one fabric directory that each can
+// use and trusts? Are they in one user namespace?
 //
-// It does not upgrade a connection: for that both ends have to move bytes, and
-// what a server wants to hear it does not know. So "yes" means that nothing
-// stands against it, and the library itself still asks for proof.
+// It does not upgrade the connection: for that both ends have to move bytes, and this package does
+// not know what a server wants to hear. So "yes" means that nothing stands against an upgrade. The
+// library itself still asks for proof.
 package reach
 
 import (
@@ -42,7 +41,7 @@ import (
 type Verdict struct {
 	Remote  netip.AddrPort `json:"remote"`
 	Upgrade bool           `json:"upgrade"`
-	Why     string         `json:"why,omitempty"`     // it stays on TCP
+	Why     string         `json:"why,omitempty"`     // why it stays on TCP
 	Remedy  string         `json:"remedy,omitempty"`  // what helps
 	Program string         `json:"program,omitempty"` // that listens there
 	PID     int            `json:"pid,omitempty"`
@@ -55,13 +54,13 @@ func (v Verdict) no(why, remedy string) (Verdict, error) {
 	return v, nil
 }
 
-// ErrHidden is wrapped when the process that listens may not be looked at.
+// ErrHidden means that the listening process cannot be inspected with our rights.
 var ErrHidden = errors.New("the process that listens there cannot be seen")
 
-// patience is how long a connection may take.
+// patience is how long a connection attempt may take.
 const patience = 10 * time.Second
 
-// Try connects to an address and judges for a program in a fabric directory.
+// Try connects to an address and returns the verdict for a program that uses this fabric directory.
 func Try(ctx context.Context, address, fabric string) (v Verdict, err error) {
 	conn, err := (&net.Dialer{Timeout: patience}).DialContext(ctx, "tcp", address)
 	if err != nil {
@@ -105,8 +104,8 @@ func Try(ctx context.Context, address, fabric string) (v Verdict, err error) {
 	if len(owners) == 0 {
 		return v, fmt.Errorf("%w: it belongs to user %d; ask as that user or as root", ErrHidden, uid)
 	}
-	// Of several that share the socket any may answer; the first that publishes
-	// something stands for them.
+	// If several processes share the socket, any may answer. The first that publishes something
+	// stands for them.
 	p, found := status.Process{PID: owners[0]}, false
 	for _, pid := range owners {
 		if q, is := status.Of(pid); is {
@@ -121,7 +120,7 @@ func Try(ctx context.Context, address, fabric string) (v Verdict, err error) {
 	return judge(v, p, found, fabric)
 }
 
-// translated is how the other end sees a connection of ours, if somebody says so to those who look for it, as programs do.
+// translated returns the other end's view of our connection, if a registrar reports translations.
 func translated(ctx context.Context, conn net.Conn, fabric string, local, remote netip.AddrPort) (there home.View, told bool) {
 	tcp, ok := conn.(*net.TCPConn)
 	if !ok || !home.Translates(fabric) {
@@ -138,7 +137,7 @@ func translated(ctx context.Context, conn net.Conn, fabric string, local, remote
 	return home.Ask(ctx, fabric, ours)
 }
 
-// judge goes through what both libraries would.
+// judge applies the rules of both libraries.
 func judge(v Verdict, p status.Process, found bool, fabric string) (Verdict, error) {
 	who := fmt.Sprintf("%s (process %d)", v.Program, v.PID)
 	switch {
@@ -181,9 +180,8 @@ func end(a net.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(p.Addr().Unmap().WithZone(""), p.Port())
 }
 
-// peerTables finds the network namespace in which the other end of a connection of
-// ours is: usually this one. other is the address that it has if something translates
-// that on the way.
+// peerTables finds the network namespace of the other end of our connection, which is usually this
+// one. other is the other end's address if something translates it on the way.
 func peerTables(local, remote netip.AddrPort) (dir string, other netip.AddrPort, err error) {
 	has := func(process string) (found bool, err error) {
 		err = tables.Each(filepath.Join(process, "net"), func(s tables.Socket) bool {
@@ -197,8 +195,8 @@ func peerTables(local, remote netip.AddrPort) (dir string, other netip.AddrPort,
 	}
 	const ours = "/proc/self"
 	seen, processes := map[string]bool{"": true}, []string{ours}
-	if !local.Addr().IsLoopback() { // which each namespace has
-		others, _ := filepath.Glob("/proc/[0-9]*") // the pattern is good
+	if !local.Addr().IsLoopback() { // each namespace has its own loopback
+		others, _ := filepath.Glob("/proc/[0-9]*") // the pattern is valid
 		processes = append(processes, others...)
 	}
 	for _, p := range processes {
@@ -211,7 +209,7 @@ func peerTables(local, remote netip.AddrPort) (dir string, other netip.AddrPort,
 		if found {
 			return filepath.Join(p, "net"), netip.AddrPort{}, nil
 		}
-		if err != nil && p == ours { // of another that has ended by now there is no table
+		if err != nil && p == ours { // a process that has ended by now has no table
 			return "", other, err
 		}
 	}
@@ -221,7 +219,7 @@ func peerTables(local, remote netip.AddrPort) (dir string, other netip.AddrPort,
 	return "", other, fmt.Errorf("%w: no network namespace that can be looked into from here has the other end of a connection to %v: ask as root, and on the host (a container sees only its own processes), or something translates both addresses", ErrHidden, remote)
 }
 
-// answers asks the kernel, as proofs do, for a socket: our end of a connection, so there is one.
+// answers asks the kernel for a socket, as proofs do: our end of a connection, which exists.
 func answers(protocol byte, local, remote netip.AddrPort) error {
 	s, err := diag.Open()
 	if err != nil {
@@ -247,12 +245,12 @@ func listener(dir string, at netip.AddrPort) (inode uint64, uid int, err error) 
 	return inode, uid, err
 }
 
-// obstacles are why a process' program could not use the library.
+// obstacles returns the reasons why a process's program could not use the library.
 func obstacles(pid int) []string {
 	path := fmt.Sprintf("/proc/%d/exe", pid)
 	p, err := launch.Find(path, nil)
 	if err != nil {
-		return nil // it may not be looked at
+		return nil // we may not look at it
 	}
 	all := p.Obstacles(os.Getuid(), os.Getgid())
 	for i := range all {
@@ -261,8 +259,7 @@ func obstacles(pid int) []string {
 	return all
 }
 
-// trusted says why this user's programs will not use a fabric directory that
-// is there.
+// trusted returns why this user's programs will not use an existing fabric directory.
 func trusted(fabric string) string {
 	switch err := dir.Judge(fabric, dir.Policy()); {
 	case errors.Is(err, fs.ErrNotExist):

@@ -14,7 +14,7 @@ import (
 	"exnet/directsockets/status"
 )
 
-// A Go program listens, in which there is no library.
+// The listener is a Go program, which does not load the library.
 func TestTryFindsTheListener(t *testing.T) {
 	for _, network := range []string{"tcp4", "tcp6", "tcp"} {
 		address := map[string]string{"tcp4": "127.0.0.1:0", "tcp6": "[::1]:0", "tcp": ":0"}[network]
@@ -33,7 +33,8 @@ func TestTryFindsTheListener(t *testing.T) {
 	}
 }
 
-// Where the kernel has no module that knows the sockets of a protocol, as small ones have none for TCP, it says so.
+// A kernel may lack the module that knows a protocol's sockets, as small ones do for TCP. Then the
+// error says so.
 func TestKernelWithoutAnswers(t *testing.T) {
 	at := netip.MustParseAddrPort("127.0.0.1:9")
 	if err := answers(253, at, at); !errors.Is(err, unix.ENOENT) {
@@ -53,7 +54,7 @@ func TestTryWithoutAListener(t *testing.T) {
 	}
 }
 
-// What stands against an upgrade, one by one, with this process as the peer.
+// Each obstacle to an upgrade, with this process as the peer.
 func TestJudge(t *testing.T) {
 	ours := t.TempDir()
 	if err := os.Chmod(ours, 0o700); err != nil {

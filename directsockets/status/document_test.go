@@ -7,14 +7,14 @@ import (
 	"testing"
 )
 
-// document has the table of reasons, between two lines that mark it.
+// document has the table of reasons, between two marker lines.
 const (
 	document   = "../../docs/troubleshooting.md"
 	tableBegin = "<!-- reasons: made from directsockets/status/state.go -->\n"
 	tableEnd   = "<!-- end of reasons -->\n"
 )
 
-// The table of the document is the one of the code. EXNET_UPDATE=1 writes it.
+// The table in the document equals the one in the code. EXNET_UPDATE=1 writes it.
 func TestReasonsAreDocumented(t *testing.T) {
 	text, err := os.ReadFile(document)
 	if err != nil {
@@ -37,7 +37,7 @@ func TestReasonsAreDocumented(t *testing.T) {
 	}
 }
 
-// Each reason has words for all three columns, and one line for each.
+// Each reason has text for all three columns, and one line for each.
 func TestReasonsAreComplete(t *testing.T) {
 	for i, r := range reasons[1:] {
 		for _, words := range []string{r.name, r.meaning, r.remedy} {

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What is published here is what is read here.
+// What Publish writes is what this package reads.
 func TestPublish(t *testing.T) {
 	const count = 300
 	records, err := Publish("/run/exn", count)
@@ -53,7 +53,8 @@ func TestPublish(t *testing.T) {
 	}
 }
 
-// published is a descriptor of the memory that this process publishes, as another gets it.
+// published returns a descriptor of the memory that this process publishes, as another process
+// would get it.
 func published(t *testing.T) int {
 	t.Helper()
 	paths, _ := filepath.Glob("/proc/self/fd/*")

@@ -12,18 +12,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Record is what a process publishes of one socket. Who reads it gets each number
-// whole, but no two of the same moment. The numbers that move with the bytes have a
-// cache line for each direction.
+// A Record is what a process publishes about one socket. A reader gets each number whole, but not
+// all of the same moment. The numbers that change with the bytes have a cache line for each
+// direction.
 type Record struct {
 	State, Reason       atomic.Uint32
-	ReadMode, WriteMode atomic.Uint32 // 1: by a lane
+	ReadMode, WriteMode atomic.Uint32 // 1: through a lane
 	Inode               atomic.Uint64
 	tuple               [36]byte
 	_                   [4]byte
 
 	TCPRead                      atomic.Uint64
-	LaneRead, RMARead, ZCopyRead uint64 // of one writer at a time
+	LaneRead, RMARead, ZCopyRead uint64 // written by one goroutine at a time
 	_                            [32]byte
 
 	TCPWritten                            atomic.Uint64
@@ -31,7 +31,7 @@ type Record struct {
 	_                                     [32]byte
 }
 
-// Name says which connection it is of.
+// Name sets the connection's addresses.
 func (r *Record) Name(local, remote netip.AddrPort) {
 	for i, end := range []netip.AddrPort{local, remote} {
 		address := end.Addr().As16()
@@ -40,22 +40,22 @@ func (r *Record) Name(local, remote netip.AddrPort) {
 	}
 }
 
-// Clear makes it that of a socket which is new.
+// Clear resets the record for a new socket.
 func (r *Record) Clear() { *r = Record{} }
 
-// Reads notes the bytes that were read by a lane: all, and of them those that lay in the
-// window, and those of adverts.
+// Reads stores how many bytes were read through a lane, and how many of them came from the window
+// and from adverts.
 func (r *Record) Reads(all, window, zcopy uint64) {
 	r.LaneRead, r.RMARead, r.ZCopyRead = all, window, zcopy
 }
 
-// Writes notes those that were written.
+// Writes stores the same for bytes that were written.
 func (r *Record) Writes(all, window, zcopy uint64) {
 	r.LaneWritten, r.RMAWritten, r.ZCopyWritten = all, window, zcopy
 }
 
-// Publish makes the memory by which others see count sockets of this process, for as
-// long as it lives. It shrinks for nobody, and only this process writes into it.
+// Publish makes the memory in which other processes see count sockets of this process, as long as
+// it lives. Nobody can shrink it, and only this process writes to it.
 func Publish(fabric string, count int) ([]Record, error) {
 	const recordSize = unsafe.Sizeof(Record{})
 	size := headSize + count*int(recordSize)
@@ -80,8 +80,8 @@ func shared(fd, size int) ([]byte, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("mmap", err)
 	}
-	// A kernel without the last seal has the others; then users who may look at the
-	// process may write what it shows.
+	// A kernel without the last seal gets the others. Then users who may inspect the process
+	// may write what it shows.
 	const fixed = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, fixed|unix.F_SEAL_FUTURE_WRITE); err != nil {
 		unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, fixed)
@@ -89,7 +89,7 @@ func shared(fd, size int) ([]byte, error) {
 	return b, nil
 }
 
-// head is what the memory begins with.
+// head returns the beginning of the memory.
 func head(fabric string, count int) []byte {
 	var r Record
 	h := make([]byte, headSize)

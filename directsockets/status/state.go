@@ -2,28 +2,28 @@ package status
 
 import "fmt"
 
-// A State is where a socket is on its way to a lane.
+// A State is how far a socket has come on its way to a lane.
 type State uint32
 
-// The states, as ext-ds.md numbers them.
+// The states, numbered as in ext-ds.md.
 const (
 	Free      State = iota // no socket
 	New                    // not connected, as far as the library knows
-	Listener               // waits for connections; nothing to do with lanes
-	Counting               // on TCP, and not busy enough to look for a lane
-	Offered                // on TCP; waits for the peer to find it
+	Listener               // waits for connections; never has a lane
+	Counting               // on TCP; not busy enough to look for a lane
+	Offered                // on TCP; waits until the peer finds it
 	Attaching              // on TCP; has asked the peer
 	Attached               // has a lane and does not use it yet
 	Engaging               // about to use it
-	Lane                   // reads and writes by its lane as soon as the peer agrees
+	Lane                   // reads and writes through its lane as soon as the peer agrees
 	TCP                    // stays on TCP; the reason says why
-	Closed                 // over
-	Resting                // has a lane, and is on TCP until the programs that inherited it have ended
+	Closed                 // closed
+	Resting                // has a lane, but stays on TCP until the programs that inherited it have ended
 )
 
 var states = [...]string{"free", "new", "listening", "counting", "offered", "attaching", "attached", "engaging", "lane", "tcp", "closed", "resting"}
 
-// String is a word for it.
+// String returns the name of the state.
 func (s State) String() string {
 	if int(s) < len(states) {
 		return states[s]
@@ -34,11 +34,10 @@ func (s State) String() string {
 // A Reason is why a socket is on TCP.
 type Reason uint32
 
-// None is the reason of a socket that has none: nothing stands against a lane.
+// None is the reason of a socket that may use a lane.
 const None Reason = 0
 
-// NoPeer is the reason of a socket whose peer did not show up in the fabric
-// directory.
+// NoPeer is the reason of a socket whose peer did not appear in the fabric directory.
 const NoPeer Reason = 3
 
 // Version is the reason of a socket whose peer has another version of the library.
@@ -162,7 +161,7 @@ var reasons = [...]struct{ name, meaning, remedy string }{
 		"start it with exn-tun run too, with the same --fabric"},
 }
 
-// String is the short name.
+// String returns the short name.
 func (r Reason) String() string {
 	if int(r) < len(reasons) {
 		return reasons[r].name
@@ -170,7 +169,7 @@ func (r Reason) String() string {
 	return fmt.Sprintf("reason %d", uint32(r))
 }
 
-// Meaning says in a sentence what keeps the connection on TCP.
+// Meaning returns a sentence that says what keeps the connection on TCP.
 func (r Reason) Meaning() string {
 	if int(r) < len(reasons) {
 		return reasons[r].meaning
@@ -178,7 +177,7 @@ func (r Reason) Meaning() string {
 	return "the library is of another version than this program"
 }
 
-// Remedy is what helps against it; "none", if nothing does or is needed.
+// Remedy returns what helps; "none" if nothing helps or is needed.
 func (r Reason) Remedy() string {
 	if int(r) < len(reasons) {
 		return reasons[r].remedy

@@ -1,20 +1,19 @@
-// Package status reads what programs that use libextds.so or package directsockets
-// publish about their connections: the memory of ext-ds.md, "Status".
+// Package status reads what programs that use libextds.so or package directsockets publish about
+// their connections: the memory described in ext-ds.md, "Status".
 //
 //	processes, err := status.All()
 //	for _, s := range processes[0].Sockets { … }
 //
 // Publish makes such a memory, for package directsockets.
 //
-// It is for showing. A record changes while it is read, so its numbers need not
-// agree with each other, and what a process says of itself nobody has checked:
-// the memory belongs to the program, which may write anything into it. So it is
-// never mapped but copied, once; each number is checked before it is used; and
-// text holds nothing that a terminal would obey. A process whose memory makes no
-// sense is listed with the reason, and does not keep others from being shown.
+// It is for display. A record changes while it is read, so its numbers need not be consistent.
+// Nobody has checked what a process says about itself: the memory belongs to the program, which may
+// write anything. So it is never mapped but copied once, each number is checked before it is used,
+// and text is cleaned of terminal control characters. A process with a malformed memory is listed
+// with the error, and does not keep others from being shown.
 //
-// Whoever may look at a process (ptrace(2), "access mode checking") sees its
-// connections: a user those of his own programs, root all.
+// A process that may inspect another (ptrace(2), "access mode checking") sees its connections:
+// users see those of their own programs, root sees all.
 package status
 
 import (
@@ -32,17 +31,17 @@ import (
 	"exnet/directsockets/internal/tables"
 )
 
-// A Process uses the library and has opened a TCP socket.
+// A Process is a process that uses the library and has opened a TCP socket.
 type Process struct {
 	PID     int
 	Program string   // its name
 	Fabric  string   // its fabric directory, empty if it has none
-	Sockets []Socket // its TCP sockets, and those that it has passed to children
-	Err     error    // why there is no more to tell, nil mostly
+	Sockets []Socket // its TCP sockets, and those that it passed to children
+	Err     error    // why the rest is unknown; usually nil
 }
 
-// In says whether a directory is its fabric directory, which it may know by another
-// name, as containers do. Where one of the two cannot be looked at, the name decides.
+// In reports whether a directory is the process's fabric directory, which it may know by another
+// name, as containers do. If one of the two cannot be inspected, the names decide.
 func (p Process) In(dir string) bool {
 	ours, err := os.Stat(dir)
 	theirs, theirErr := os.Stat(fmt.Sprintf("/proc/%d/root%s", p.PID, p.Fabric))
@@ -66,8 +65,8 @@ type Socket struct {
 
 	Peer Peer // who is at the other end, if Explain was asked and it matters
 
-	ReadsLane, WritesLane bool  // whether bytes go by a lane now, per direction
-	TCP, VELO, RMA, ZCopy Bytes // by the way that they took
+	ReadsLane, WritesLane bool  // whether bytes go through a lane now, for each direction
+	TCP, VELO, RMA, ZCopy Bytes // by the path that they took
 }
 
 // Bytes counts stream bytes.
@@ -76,16 +75,16 @@ type Bytes struct {
 	Written uint64 `json:"written"`
 }
 
-// Sum is the bytes of both directions.
+// Sum returns the bytes of both directions.
 func (b Bytes) Sum() uint64 { return b.Read + b.Written }
 
-// memory is what /proc/PID/fd says that the status memory is.
+// memory is how /proc/PID/fd shows the status memory.
 const (
 	memoryName = "exn-ds-family"
 	memory     = "/memfd:" + memoryName
 )
 
-// All looks at every process that this one may look at.
+// All looks at every process that this one may inspect.
 func All() ([]Process, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -104,8 +103,8 @@ func All() ([]Process, error) {
 	return all, nil
 }
 
-// Of looks at one process. Not found is one that does not use the library, has
-// opened no TCP socket, is gone, or may not be looked at.
+// Of looks at one process. found is false if it does not use the library, has opened no TCP socket,
+// has ended, or may not be inspected.
 func Of(pid int) (p Process, found bool) {
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
 	entries, err := os.ReadDir(dir)
@@ -118,14 +117,14 @@ func Of(pid int) (p Process, found bool) {
 		if err != nil || !strings.HasPrefix(target, memory) {
 			continue
 		}
-		// Who looks at it has it open too for a moment, but cannot write into it.
+		// An observer has the memory open, too, for a moment, but cannot write to it.
 		const writable = 0o200
 		if info, err := e.Info(); err != nil || info.Mode()&writable == 0 {
 			continue
 		}
 		p, err := open(path)
 		if errors.Is(err, fs.ErrNotExist) {
-			return Process{}, false // it has just ended, or begun
+			return Process{}, false // it has just ended, or just started
 		}
 		p.PID, p.Err = pid, err
 		p.ends()
@@ -192,8 +191,8 @@ func open(path string) (Process, error) {
 	return read(f, st.Size)
 }
 
-// harmless is text up to its first NUL or line end with everything replaced
-// that a terminal might obey.
+// harmless returns text up to its first NUL or line end, without characters that control a
+// terminal.
 func harmless(b []byte) string {
 	s, _, _ := strings.Cut(string(b), "\x00")
 	s, _, _ = strings.Cut(s, "\n")

@@ -17,13 +17,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The memory that the tests write: records of 512 bytes right behind the head.
+// The memory that the tests write has records of 512 bytes right after the head.
 const (
 	testSize  = 512
 	testCount = 5000
 )
 
-// testFields puts the fields somewhere, in another order than that of the head.
+// testFields places the fields in another order than that of the head.
 var testFields = [fields]uint32{300, 4, 100, 200, 208, 216, 224, 232, 8, 12, 240, 248, 256, 264}
 
 func testHead() []byte {
@@ -41,7 +41,7 @@ func testHead() []byte {
 	return h
 }
 
-// A testRecord is by field.
+// A testRecord holds a record's values by field.
 type testRecord map[int]uint64
 
 func (r testRecord) put(b []byte) {
@@ -54,8 +54,8 @@ func (r testRecord) put(b []byte) {
 	}
 }
 
-// publish makes a memory file like that of the library, of which this process
-// keeps a descriptor for the time of the test.
+// publish makes a memory file like the library's. This process keeps a descriptor of it during the
+// test.
 func publish(t testing.TB, name string, head []byte, size int64, records map[int][]byte) *os.File {
 	t.Helper()
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
@@ -81,7 +81,7 @@ func publish(t testing.TB, name string, head []byte, size int64, records map[int
 const wholeSize = headSize + testSize*testCount
 
 func TestReadsWhatTheLibraryPublishes(t *testing.T) {
-	// The first and the last record, and one far from both behind a hole.
+	// The first and the last record, and one far from both, after a hole.
 	records := map[int][]byte{}
 	for i, r := range map[int]testRecord{
 		0:             {fieldState: uint64(Listener)},
@@ -148,13 +148,13 @@ func TestIn(t *testing.T) {
 	if !p.In(fabric) || p.In(name) {
 		t.Errorf("in its fabric directory: %v; in another of that name: %v", p.In(fabric), p.In(name))
 	}
-	p = Process{PID: os.Getpid(), Fabric: fabric + "/later"} // not there yet
+	p = Process{PID: os.Getpid(), Fabric: fabric + "/later"} // does not exist yet
 	if !p.In(fabric+"/./later/") || p.In(fabric) {
 		t.Error("by a name of which nothing is there")
 	}
 }
 
-// Another program may look at the same moment, and is not one that publishes.
+// Another program that looks at the same moment does not publish.
 func TestObserversAreNotShown(t *testing.T) {
 	f := publish(t, "exn-ds-family", testHead(), wholeSize, nil)
 	read, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
@@ -183,7 +183,7 @@ func TestObserversAreNotShown(t *testing.T) {
 	}
 }
 
-// Who has just begun, and has written nothing yet, is not one that publishes nonsense.
+// A process that has just started and has written nothing yet is not shown with an error.
 func TestBeginnersAreNotShown(t *testing.T) {
 	for what, size := range map[string]int64{"no size yet": 0, "no head yet": wholeSize} {
 		other := exec.Command("sleep", "100")
@@ -200,8 +200,8 @@ func TestBeginnersAreNotShown(t *testing.T) {
 	}
 }
 
-// A program may write anything into its memory: it is told from the others by
-// an error, and nothing outside the memory is read.
+// A program may write anything to its memory. It is reported with an error, and nothing outside the
+// memory is read.
 func TestNonsenseIsRefused(t *testing.T) {
 	put32 := func(at int, v uint32) func([]byte) {
 		return func(h []byte) { binary.NativeEndian.PutUint32(h[at:], v) }
@@ -235,8 +235,8 @@ func TestNonsenseIsRefused(t *testing.T) {
 	}
 }
 
-// What only has the name of a status memory is not opened: opening a pipe might
-// never return.
+// A file that only has the name of a status memory is not opened: opening a pipe might never
+// return.
 func TestOnlyMemoryIsOpened(t *testing.T) {
 	path := t.TempDir() + "/pipe"
 	if err := unix.Mkfifo(path, 0o600); err != nil {
@@ -255,8 +255,8 @@ func TestTextIsHarmless(t *testing.T) {
 	}
 }
 
-// The library numbers and names states and reasons; here is a second list of
-// them, with remedies.
+// The library numbers and names states and reasons. This package has a second list of them, with
+// remedies.
 func TestNamesAreThoseOfTheLibrary(t *testing.T) {
 	source, err := os.ReadFile("../preload/family.c")
 	if err != nil {
@@ -290,7 +290,7 @@ func TestNamesAreThoseOfTheLibrary(t *testing.T) {
 	}
 }
 
-// Whatever is in the memory: no panic, no endless loop.
+// Whatever the memory contains, there is no panic and no endless loop.
 func FuzzRead(f *testing.F) {
 	f.Add(testHead(), []byte("\x01"), uint16(3))
 	f.Add(testHead(), make([]byte, testSize), uint16(testCount-1))

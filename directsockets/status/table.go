@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The head, as ext-ds.md has it.
+// The head, as in ext-ds.md.
 const (
 	magic   = 0x3154415453445845 // "EXDSTAT1"
 	version = 3
@@ -21,7 +21,7 @@ const (
 	programAt = 256
 	fabricAt  = 272
 
-	// Where the offsets of a record's fields are, in this order.
+	// The offsets of a record's fields are here, in this order.
 	fieldsAt = 32
 )
 
@@ -48,24 +48,23 @@ const (
 // width is how many bytes a field has.
 var width = [fields]uint64{4, 4, 36, 8, 8, 8, 8, 8, 4, 4, 8, 8, 8, 8, 4}
 
-// The limits of what is believed. A table of the library has 16384 records of
-// less than a KiB.
+// Limits for what is believed. A table of the library has 16384 records of less than a KiB.
 const (
 	mostRecords    = 1 << 17
 	smallestRecord = 1 << 7
 	largestRecord  = 1 << 14
 )
 
-// ErrVersion is wrapped when a library of another version has written.
+// ErrVersion means that a library of another version has written the memory.
 var ErrVersion = errors.New("of another version")
 
-// A layout says where the records are, and where in a record the fields.
+// A layout says where the records are, and where the fields are in a record.
 type layout struct {
 	at, size, count uint64
 	field           [fields]uint64
 }
 
-// read copies out what a memory of size bytes says.
+// read copies out the contents of a memory of size bytes.
 func read(f *os.File, size int64) (Process, error) {
 	var head [headSize]byte
 	n, err := f.ReadAt(head[:], 0)
@@ -80,18 +79,18 @@ func read(f *os.File, size int64) (Process, error) {
 		return Process{}, err
 	}
 	p := Process{Program: harmless(head[programAt:fabricAt]), Fabric: harmless(head[fabricAt:])}
-	// Most of the table was never used and is a hole in the file: skipped.
+	// Most of the table was never used and is a hole in the file, which is skipped.
 	const batch = 64
 	records := make([]byte, batch*l.size)
 	for i := uint64(0); i < l.count; {
 		data, err := unix.Seek(int(f.Fd()), int64(l.at+i*l.size), unix.SEEK_DATA)
 		if errors.Is(err, unix.ENXIO) {
-			break // only holes from here
+			break // only holes from here on
 		}
 		if err != nil {
 			return p, fmt.Errorf("read its status memory: %w", err)
 		}
-		i = (uint64(data) - l.at) / l.size // in which the data begins
+		i = (uint64(data) - l.at) / l.size // the record in which the data begins
 		n := min(batch, l.count-min(i, l.count))
 		b := records[:n*l.size]
 		if _, err := f.ReadAt(b, int64(l.at+i*l.size)); err != nil && !errors.Is(err, io.EOF) {
@@ -107,8 +106,8 @@ func read(f *os.File, size int64) (Process, error) {
 	return p, nil
 }
 
-// layoutOf checks a head. After that every record is inside the memory, and
-// every field inside its record.
+// layoutOf checks a head. After that, every record is inside the memory, and every field inside its
+// record.
 func layoutOf(head *[headSize]byte, size int64) (l layout, err error) {
 	u32 := func(at int) uint64 { return uint64(binary.NativeEndian.Uint32(head[at:])) }
 	if got := binary.NativeEndian.Uint64(head[0:]); got != magic {
@@ -118,7 +117,8 @@ func layoutOf(head *[headSize]byte, size int64) (l layout, err error) {
 		return l, fmt.Errorf("its status memory is %w: %d instead of %d; use the libextds.so and exn-tun of one build", ErrVersion, got, version)
 	}
 	l = layout{at: binary.NativeEndian.Uint64(head[16:]), size: u32(24), count: u32(28)}
-	end := l.at + l.size*l.count // no overflow: checked next, and the factors have 32 bits
+	// no overflow: the values are checked next, and the factors have 32 bits
+	end := l.at + l.size*l.count
 	if l.at < headSize || l.at > 1<<40 || l.size < smallestRecord || l.size > largestRecord || l.count > mostRecords || end > uint64(size) {
 		return l, fmt.Errorf("its status memory of %d bytes has %d records of %d bytes at %d: makes no sense", size, l.count, l.size, l.at)
 	}
@@ -131,7 +131,7 @@ func layoutOf(head *[headSize]byte, size int64) (l layout, err error) {
 	return l, nil
 }
 
-// socket is what a record says. A free one is not used.
+// socket returns the contents of a record; used is false if the record is free.
 func (l *layout) socket(record []byte) (s Socket, used bool) {
 	u32 := func(field int) uint32 { return binary.NativeEndian.Uint32(record[l.field[field]:]) }
 	u64 := func(field int) uint64 { return binary.NativeEndian.Uint64(record[l.field[field]:]) }
@@ -154,7 +154,7 @@ func (l *layout) socket(record []byte) (s Socket, used bool) {
 	return s, true
 }
 
-// end is one end of a connection; not valid if it is not known yet.
+// end returns one end of a connection. It is not valid if it is not known yet.
 func end(address, port []byte) netip.AddrPort {
 	p := binary.BigEndian.Uint16(port)
 	if p == 0 {
@@ -163,5 +163,5 @@ func end(address, port []byte) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom16([16]byte(address)).Unmap(), p)
 }
 
-// rest is what is left of all: parts are counted at other moments than all.
+// rest returns all minus part, at least 0: the two are counted at different moments.
 func rest(all, part uint64) uint64 { return all - min(all, part) }
