@@ -11,32 +11,25 @@ import (
 	"exnet/test/ds"
 )
 
-// counted plays a program of ccode that judges how often the library makes system calls; of the
-// same source, with -DCOUNTER, is what is preloaded behind the library and counts them. On a busy
-// machine it may be late, and has three tries.
+// counted plays a program of ccode that judges what system calls the library makes; of the
+// same source, with -DCOUNTER, is what is preloaded behind the library and counts them.
 func counted(t *testing.T, name string, args, env []string) {
 	t.Helper()
 	counter := ds.Build(t, name+"-counter", []string{"-DCOUNTER", "-shared", "-fPIC"}, name+".c")
 	program := ds.Build(t, name, nil, name+".c")
-	run := func() error {
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-		defer cancel()
-		cmd := exec.CommandContext(ctx, program, args...)
-		cmd.WaitDelay = time.Second
-		cmd.Env = append(os.Environ(), ds.Preload(ds.Library(t), ds.Fabric(t), append(env, "EXN_DS_REQUIRE=1")...)...)
-		for i, v := range cmd.Env {
-			if strings.HasPrefix(v, "LD_PRELOAD=") {
-				cmd.Env[i] = v + ":" + counter
-			}
+	library := ds.Library(t)
+	ctx, cancel := context.WithTimeout(t.Context(), far)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.WaitDelay = time.Second
+	cmd.Env = append(os.Environ(), ds.Preload(library, ds.Fabric(t), append(env, "EXN_DS_REQUIRE=1")...)...)
+	for i, v := range cmd.Env {
+		if strings.HasPrefix(v, "LD_PRELOAD=") {
+			cmd.Env[i] = v + ":" + counter
 		}
-		text, err := cmd.CombinedOutput()
-		t.Logf("%s %v: %s", name, args, text)
-		return err
 	}
-	err := run()
-	for tries := 1; err != nil && tries < 3; tries++ {
-		err = run()
-	}
+	text, err := cmd.CombinedOutput()
+	t.Logf("%s %v: %s", name, args, text)
 	if err != nil {
 		t.Error(err)
 	}
