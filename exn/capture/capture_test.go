@@ -305,9 +305,6 @@ func TestStreamRefuses(t *testing.T) {
 
 // Wireshark's own reader accepts the stream, and finds frames by their comments.
 func TestTshark(t *testing.T) {
-	if testing.Short() {
-		t.Skip("tshark is a large package; make test-all")
-	}
 	root := debroot.Need(t, "tshark")
 	file := filepath.Join(t.TempDir(), "frames.pcapng")
 	f := frames()

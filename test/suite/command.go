@@ -2,20 +2,21 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"syscall"
 	"time"
+
+	"exnet/test/tier"
 )
 
 // command returns a command that is killed with all its process group when ctx
 // ends: go test and the test binaries it started. All bear the mark of the run.
 func (s *suite) command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Env = append(os.Environ(), s.mark)
-	if !s.until.IsZero() {
-		cmd.Env = append(cmd.Env, fmt.Sprintf("%s=%d", untilVariable, s.until.Unix()))
+	cmd.Env = append(os.Environ(), s.mark, tier.Variable+"="+string(s.tier))
+	if s.tier == tier.CI {
+		cmd.Env = append(cmd.Env, tier.SampleVariable+"="+s.sample)
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }

@@ -8,25 +8,25 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"exnet/test/tier"
 )
 
 // A fuzz target gets its share of the budget of all, within bounds: below the
 // least, starting it takes longer than running it.
 const (
-	shortFuzz, shortFuzzMost = 90 * time.Second, 3 * time.Second
-	longFuzz, longFuzzMost   = 4 * time.Minute, time.Minute
-	leastFuzz                = time.Second
+	ciFuzz, ciFuzzMost     = 90 * time.Second, 3 * time.Second
+	longFuzz, longFuzzMost = 20 * time.Minute, 2 * time.Minute
+	leastFuzz              = time.Second
 )
 
 // share returns how long each of n targets runs when the machine runs as many
-// at once as it has CPUs. Starting them needs some of the time left, and tests that ran
-// again may have used up what was for this.
-func share(n, cpus int, long bool, left time.Duration) time.Duration {
-	budget, most := shortFuzz, shortFuzzMost
+// at once as it has CPUs.
+func share(n, cpus int, long bool) time.Duration {
+	budget, most := ciFuzz, ciFuzzMost
 	if long {
 		budget, most = longFuzz, longFuzzMost
 	}
-	budget = min(budget, left/2)
 	return max(leastFuzz, min(most, budget*time.Duration(cpus)/time.Duration(n)).Truncate(100*time.Millisecond))
 }
 
@@ -45,7 +45,7 @@ func (s *suite) fuzz(ctx context.Context) {
 		return
 	}
 	cpus := runtime.NumCPU()
-	d := share(n, cpus, s.long, time.Until(s.fuzzUntil))
+	d := share(n, cpus, s.tier == tier.All)
 	s.heading(fmt.Sprintf("fuzzing %d targets, %v each", n, d))
 
 	var reporting sync.Mutex
@@ -57,13 +57,6 @@ func (s *suite) fuzz(ctx context.Context) {
 				break // all that follow would fail for the same reason
 			}
 			slots <- struct{}{}
-			if time.Now().After(s.fuzzUntil) {
-				reporting.Lock()
-				s.skip("fuzz "+dir+" "+name, "the run had little time left")
-				reporting.Unlock()
-				<-slots
-				continue
-			}
 			running.Go(func() {
 				defer func() { <-slots }()
 				start := time.Now()

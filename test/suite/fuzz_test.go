@@ -60,34 +60,6 @@ func TestFuzzEndsWithTheRun(t *testing.T) {
 	}
 }
 
-func TestFuzzIsLeftOutWhenLate(t *testing.T) {
-	enterModule(t, map[string]string{
-		"x_test.go": "package x\nimport \"testing\"\nfunc FuzzX(f *testing.F) { f.Fuzz(func(*testing.T, byte) {}) }\n",
-	})
-	s, _ := newSuite()
-	s.fuzzUntil = time.Now()
-	s.fuzz(t.Context())
-	if want := map[string][]string{"the run had little time left": {"fuzz ./. FuzzX"}}; !maps.EqualFunc(s.skipped, want, slices.Equal) {
-		t.Errorf("skipped %q, want %q", s.skipped, want)
-	}
-}
-
-func TestSchedule(t *testing.T) {
-	for left, want := range map[time.Duration]schedule{
-		time.Hour:        {seeds: 9 * time.Minute, fuzz: 13 * time.Minute, limit: 25 * time.Minute},
-		14 * time.Minute: {seeds: 9 * time.Minute, fuzz: 12 * time.Minute, limit: 14 * time.Minute},
-		4 * time.Minute:  {seeds: -time.Minute, fuzz: 2 * time.Minute, limit: 4 * time.Minute},
-	} {
-		want.pkg, want.most, want.rest = short.pkg, short.most, short.rest
-		if got := short.within(left); got != want {
-			t.Errorf("with %v left %+v, want %+v", left, got, want)
-		}
-	}
-	if s := long; s.seeds+s.rest > s.limit || s.fuzz+fuzzEnd > s.limit {
-		t.Errorf("%+v", s)
-	}
-}
-
 func TestFind(t *testing.T) {
 	const body = "(t *testing.T) {}\n"
 	enterModule(t, map[string]string{
@@ -114,20 +86,17 @@ func TestShare(t *testing.T) {
 	for _, c := range []struct {
 		n, cpus int
 		long    bool
-		left    time.Duration
 		want    time.Duration
 	}{
-		{1, 2, false, time.Hour, 3 * time.Second},
-		{40, 2, false, time.Hour, 3 * time.Second},
-		{100, 2, false, time.Hour, 1800 * time.Millisecond},
-		{1000, 2, false, time.Hour, time.Second},
-		{1, 2, true, time.Hour, time.Minute},
-		{32, 2, true, time.Hour, 15 * time.Second},
-		{32, 2, true, 4 * time.Minute, 7500 * time.Millisecond},
-		{32, 2, true, -time.Second, time.Second},
+		{1, 2, false, 3 * time.Second},
+		{40, 2, false, 3 * time.Second},
+		{100, 2, false, 1800 * time.Millisecond},
+		{1000, 2, false, time.Second},
+		{1, 2, true, 2 * time.Minute},
+		{32, 2, true, 75 * time.Second},
 	} {
-		if got := share(c.n, c.cpus, c.long, c.left); got != c.want {
-			t.Errorf("share(%d, %d, %v, %v) = %v, want %v", c.n, c.cpus, c.long, c.left, got, c.want)
+		if got := share(c.n, c.cpus, c.long); got != c.want {
+			t.Errorf("share(%d, %d, %v) = %v, want %v", c.n, c.cpus, c.long, got, c.want)
 		}
 	}
 }

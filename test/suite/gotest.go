@@ -4,14 +4,19 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"iter"
 	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+
+	"exnet/test/tier"
 )
 
 // event is a line of go test -json; see go doc test2json.
@@ -24,29 +29,23 @@ type event struct {
 	FailedBuild string
 }
 
-// How many tests a run plays a second time, of some 3,500 and of 17,000: each more is
-// no accident.
-const mostAgain, mostAgainLong = 5, 10
+// mostAgain is how many tests a run plays a second time. Each more is no accident.
+const mostAgain = 1
 
 // goTest runs go test and reports its tests one by one. A test that fails is
 // run again when nothing else is: what passes then is called unsteady, and named
 // in the summary.
 func (s *suite) goTest(ctx context.Context, name string, flags []string, packages ...string) {
-	s.heading(name)
-	first, err := s.play(ctx, append(flags, packages...))
-	until := s.until
-	s.until = time.Time{} // what is played again is played whole
-	defer func() { s.until = until }()
+	s.heading(fmt.Sprintf("%s: %d packages", name, len(packages)))
+	s.progress.begin(len(packages))
+	first, err := s.play(ctx, append(slices.Clone(flags), packages...))
+	s.progress.end()
 	if err != nil && len(first.suspects) == 0 {
 		s.fail(name, err.Error())
 	}
-	most := mostAgain
-	if s.long {
-		most = mostAgainLong
-	}
 	for _, x := range first.suspects {
 		n := max(1, len(x.tests))
-		if x.broken || ctx.Err() != nil || s.again+n > most {
+		if x.broken || ctx.Err() != nil || s.again+n > mostAgain {
 			s.add(x.results)
 			continue
 		}
@@ -73,6 +72,9 @@ func (s *suite) playAgain(ctx context.Context, flags []string, x suspect) {
 	case err == nil && !slices.ContainsFunc(x.tests, second.failed):
 		for _, v := range x.failed {
 			s.unsteady = append(s.unsteady, v.name)
+			if err := keepLog(v); err != nil {
+				s.printf("the log of %s is lost: %v\n", v.name, err)
+			}
 		}
 	case len(second.suspects) == 0:
 		s.add(x.results)
@@ -87,6 +89,15 @@ func (s *suite) playOnly(ctx context.Context, flags []string, pkg string, tests 
 		args = append(args, "-run="+runPattern(tests))
 	}
 	return s.play(ctx, append(args, pkg))
+}
+
+// keepLog keeps what a test printed that failed and then passed.
+func keepLog(v verdict) error {
+	if err := os.MkdirAll(artifacts, 0o755); err != nil {
+		return err
+	}
+	name := "unsteady-" + regexp.MustCompile(`[^A-Za-z0-9.]+`).ReplaceAllString(v.name, "-") + ".log"
+	return os.WriteFile(filepath.Join(artifacts, name), []byte(v.text), 0o644)
 }
 
 func isSubtest(name string) bool { return strings.Contains(name, "/") }
@@ -194,9 +205,12 @@ func (t *tally) handle(e event) {
 	}
 	if e.Test == "" {
 		switch e.Action {
+		case "start":
+			t.progress.starts(e.Package)
 		case "output":
 			p.output.WriteString(e.Output)
 		case "pass", "fail", "skip":
+			t.progress.ends(e.Package)
 			t.finish(p, e)
 			delete(t.packages, e.Package)
 		}
@@ -212,6 +226,17 @@ func (t *tally) handle(e event) {
 		test.output.WriteString(e.Output)
 	case "pass", "fail", "skip":
 		test.action, t.ended[e.Test] = e.Action, e.Action
+	}
+}
+
+// sampled matches the line by which a test says how many of its cases it played.
+var sampled = regexp.MustCompile(`(?m): ` + tier.Said + `(\w+) (\d+) of (\d+)$`)
+
+func (t *tally) countCases(output string) {
+	for _, m := range sampled.FindAllStringSubmatch(output, -1) {
+		kept, _ := strconv.Atoi(m[2]) // digits
+		all, _ := strconv.Atoi(m[3])
+		t.count(m[1], kept, all)
 	}
 }
 
@@ -237,6 +262,9 @@ func (t *tally) finish(p *packageRun, e event) {
 	whole := false // no test can be run again without all others
 	innermost := p.innermost()
 	bad.tests = p.again(innermost)
+	for _, test := range p.tests {
+		t.countCases(test.output.String())
+	}
 	for _, name := range innermost {
 		test, full := p.tests[name], e.Package+" "+name
 		into := &good
@@ -258,7 +286,7 @@ func (t *tally) finish(p *packageRun, e event) {
 	}
 	switch output := p.output.String(); {
 	case e.Action != "fail":
-		t.printf("%s", resultLine(output))
+		t.printf("%s%s", t.progress.place(), resultLine(output))
 	case len(bad.failed) > 0:
 		t.printf("%s", output)
 		whole = whole || !strings.Contains(output, "\nFAIL\n") && !strings.HasPrefix(output, "FAIL\n") // it crashed
@@ -349,10 +377,10 @@ func (p *packageRun) story(name string) string {
 	return all.String()
 }
 
-// progress matches the lines by which a test reports its progress.
-var progress = regexp.MustCompile(`(?m)^\s*(=== |--- ).*\n`)
+// reported matches the lines by which a test reports its progress.
+var reported = regexp.MustCompile(`(?m)^\s*(=== |--- ).*\n`)
 
-func told(output string) string { return progress.ReplaceAllString(output, "") }
+func told(output string) string { return reported.ReplaceAllString(output, "") }
 
 // logLine matches a line of testing.T.Log or Skip, which name their place.
 var logLine = regexp.MustCompile(`(?m)^\s+\S+\.go:\d+: (.*)$`)

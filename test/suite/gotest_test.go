@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"exnet/test/leak"
+	"exnet/test/tier"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
@@ -19,7 +20,7 @@ func TestMain(m *testing.M) { leak.Main(m) }
 // newSuite returns a suite and what it prints.
 func newSuite() (*suite, *strings.Builder) {
 	var out strings.Builder
-	return &suite{report: newReport(&out), mark: newMark(), fuzzUntil: time.Now().Add(time.Hour)}, &out
+	return &suite{report: newReport(&out), plan: plan{tier: tier.Quick, pkg: time.Minute}, mark: newMark()}, &out
 }
 
 // enterModule makes a module of the given files and goes there.
@@ -169,7 +170,7 @@ func TestFailedOnesRunAgain(t *testing.T) {
 		"f/x_test.go": "package f\nimport (\"os\"; \"testing\")\nfunc TestSum(t *testing.T) { n := 0\n" + sub(`"x"`, "n++") + sub(`"y/z"`, "n++; "+passes("", "f")) + "if n < 2 { t.Error(\"too little\") } }\n",
 	})
 	s, out := newSuite()
-	s.again = -3 // more than else
+	s.again = -7 // more than else
 	s.goTest(t.Context(), "all", nil, "./...")
 	for i, name := range s.failed {
 		if strings.HasPrefix(name, "m/e TestNamed/") {
@@ -187,6 +188,73 @@ func TestFailedOnesRunAgain(t *testing.T) {
 	}
 	if t.Failed() {
 		t.Logf("printed:\n%s", out)
+	}
+}
+
+// A list of skips fits on a screen, and what a sample left out is no skip.
+func TestSummaryIsShort(t *testing.T) {
+	s, out := newSuite()
+	for i := range 100 {
+		s.skip(fmt.Sprint("m TestProgram", i), "no network")
+	}
+	s.count("scripts", 3, 10)
+	s.count("scripts", 4, 10)
+	s.summarize()
+	if n := strings.Count(out.String(), "\n"); n > 24 || !strings.Contains(out.String(), "no network (100)") || !strings.Contains(out.String(), "and 96 more") {
+		t.Errorf("%d lines:\n%s", n, out)
+	}
+	if !strings.Contains(out.String(), "scripts    7 of 20\n") {
+		t.Errorf("no sum of the samples:\n%s", out)
+	}
+}
+
+// Cases that a test samples are added up, and a test in a later tier is left out without a skip.
+func TestSamplesAreSummedUp(t *testing.T) {
+	enterModule(t, map[string]string{"x_test.go": "package x\nimport \"testing\"\nfunc TestNginx(t *testing.T) { t.Log(\"" + tier.Said + "scripts 2 of 9\") }\nfunc TestApache(t *testing.T) { t.Error(\"it is for later\") }\n"})
+	s, _ := newSuite()
+	s.tests(t.Context(), "all", nil, func(string) bool { return true })
+	wantNames(t, "failed", s.failed, nil)
+	want := map[string][2]int{"scripts": {2, 9}, "programs": {0, 1}}
+	if s.passed != 1 || len(s.skipped) != 0 || !maps.Equal(s.cases, want) {
+		t.Errorf("%d passed, skipped %v, cases %v, want %v", s.passed, s.skipped, s.cases, want)
+	}
+}
+
+// The later command plays what the earlier left out, if it is in the sample, and nothing else.
+func TestLaterTier(t *testing.T) {
+	enterModule(t, map[string]string{
+		"a/x_test.go": "package a\nimport \"testing\"\nfunc TestOther(t *testing.T) { t.Error(\"it is not listed\") }\n",
+		"b/x_test.go": "package b\nimport \"testing\"\nfunc TestApache(t *testing.T) {}\nfunc TestOther(t *testing.T) { t.Error(\"it is not listed\") }\n",
+	})
+	played := 0
+	for i := range 64 {
+		s, _ := newSuite()
+		s.tier, s.sample = tier.CI, fmt.Sprint(i)
+		if !tier.Rows["TestApache"].Whole(s.sample) {
+			continue
+		}
+		played++
+		s.tests(t.Context(), "all", nil, func(string) bool { return true })
+		if len(s.failed) > 0 || s.passed != 1 {
+			t.Errorf("%d passed, failed %v", s.passed, s.failed)
+		}
+		break
+	}
+	if played == 0 {
+		t.Error("the test is in no sample")
+	}
+}
+
+func TestOverBudget(t *testing.T) {
+	for _, c := range []struct {
+		seconds []float64
+		over    bool
+	}{
+		{nil, false}, {[]float64{1000, 1000}, false}, {[]float64{1000, 400, 1000}, false}, {[]float64{451, 452, 1000}, true},
+	} {
+		if err := overBudget(c.seconds, 5*time.Minute); (err != nil) != c.over {
+			t.Errorf("%v: %v", c.seconds, err)
+		}
 	}
 }
 
@@ -214,7 +282,7 @@ func TestSummary(t *testing.T) {
 	want := `FAILED: exnet/napi TestBudget
     it was overdrawn
 
-== not run
+== not possible on this machine
 needs root (2)
     exnet/exn TestTUN
     exnet/exn TestTAP

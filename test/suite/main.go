@@ -1,39 +1,35 @@
 // Suite runs everything that judges a change, and says how it went.
 //
-//	go run ./test/suite [-lint | -long]
+//	go run ./test/suite [-lint | -ci | -all]
 //	go run ./test/suite -adverse CONDITION,... [PACKAGE...]
 //
-// It runs gofmt, go vet and staticcheck; then all tests with the race detector but
-// those of models, which have one thread and take ten times as long with it; those
-// of allocations (named ...Alloc...) once more without it, because it
-// allocates; those of EXT-DS with many seeds and programs; then every fuzz target found
-// in the tree, a few seconds each. With -lint it ends after the first three. With -long
-// nothing is cached, tests run without -short and in random order and keep their
-// artifacts in bin/artifacts, fuzzing takes minutes, and each benchmark runs once to see
-// that it can.
+// Without a flag it does what make test does: gofmt, go vet and staticcheck; all tests that
+// test/tier does not leave to later, those of packages in which Go code shares memory with the
+// race detector; those of allocations (named ...Alloc...) once more without it, because it
+// allocates. Fuzz targets play the inputs that they have. With -lint it ends after the first three.
 //
-// It is to take no more than a quarter of an hour, with -long three quarters: on a slow
-// machine tests of many seeds and programs leave out the rest of them, and so do fuzz
-// targets, which is listed. What still runs long after that is stopped, and fails.
-// EXN_SUITE_END, as CI sets it, is the second since 1970 at which all must have ended. A
-// test that cannot be short asks testing.Short.
+// With -ci it does what make test-ci does: a sample of what make test leaves out, which the commit
+// decides, and each fuzz target for a few seconds. With -all it leaves out nothing: no result is
+// taken from the cache, tests run in random order and keep their artifacts in bin/artifacts,
+// fuzzing takes minutes, and each benchmark runs once to see that it can.
 //
-// With -adverse (make test-adverse) only tests of packages in which threads or processes wait for each
-// other are run, under conditions that a quick machine does not have: one-cpu, busy (two loops
-// beside it), half-cpu (a cgroup's quota) and slow-wakes (wake-ups of ours take 0.4 ms and yields up
-// to 2 ms, internal/late), or all of them. A test that fails under one counts on time, or has found
-// what a slow machine would.
+// With -adverse (make test-adverse) only tests of packages in which threads or processes wait for
+// each other are run, under conditions that a quick machine does not have: one-cpu, busy (two
+// loops beside it), half-cpu (a cgroup's quota) and slow-wakes (wake-ups of ours take 0.4 ms and
+// yields up to 2 ms, internal/late), or all of them. A test that fails under one counts on time,
+// or has found what a slow machine would.
 //
-// At the end no file of the checkout may have changed and no process may be
-// left. Then follow what was not run and why, what failed, and as the last line
+// At the end no file of the checkout may have changed and no process may be left. Then follow what
+// was left to later, in a line for each kind of case; what could not be run here, and why; what
+// failed; and as the last line
 //
 //	N passed, N failed, N skipped
 //
-// Tests are counted by their innermost subtests. One that fails is run once more
-// when nothing else runs, because a machine that others use too can stop a
-// process for longer than any peer waits; what passes then counts, and is listed
-// as unsteady. A few such ones are let pass in a run, no more. The exit code is 0 when
-// nothing failed, 1 when something did, and 2 for wrong usage.
+// Tests are counted by their innermost subtests. One test in a run that fails is run once more
+// when nothing else runs, because a machine that others use too can stop a process for longer than
+// any peer waits; if it passes then, it is listed as unsteady, and its log is kept in bin/artifacts.
+// The exit code is 0 when nothing failed, 1 when something did, 2 for wrong usage, and 130 after
+// Ctrl-C.
 package main
 
 import (
@@ -41,58 +37,71 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"exnet/test/tier"
 )
 
-// schedule is when parts of a run end, counted from its beginning. Those that can be made
-// shorter come after those that cannot, which so have the time they need, also on a fresh
-// machine that has to build all first.
-type schedule struct {
-	seeds time.Duration // tests of many seeds and programs leave out the rest of them (test/ds.Hurry)
-	fuzz  time.Duration // no fuzz target begins
-	limit time.Duration // all is stopped
-	pkg   time.Duration // a package is stopped, if it took so long itself: earlier, so that a test that hangs shows where
-	most  time.Duration // the same for those of many seeds and programs, which use what time there is
-	rest  time.Duration // what comes after seeds takes
+// A plan is what one of the commands runs, and for how long at the most. What takes longer has
+// hung: it is stopped, and fails.
+type plan struct {
+	tier  tier.Tier
+	pkg   time.Duration // of a package
+	whole time.Duration // of all
+	usual time.Duration // what it should take on two CPUs
+	steps func(*suite) []func(context.Context)
 }
 
 var (
-	short = schedule{seeds: 9 * time.Minute, fuzz: 13 * time.Minute, limit: 25 * time.Minute, pkg: 10 * time.Minute, most: 10 * time.Minute, rest: 5 * time.Minute}
-	long  = schedule{seeds: 35 * time.Minute, fuzz: 42 * time.Minute, limit: 45 * time.Minute, pkg: 20 * time.Minute, most: 35 * time.Minute, rest: 10 * time.Minute}
+	lintPlan = plan{tier: tier.Quick, whole: 10 * time.Minute, steps: func(s *suite) []func(context.Context) {
+		return []func(context.Context){s.lint}
+	}}
+	quickPlan = plan{tier: tier.Quick, pkg: 10 * time.Minute, whole: 30 * time.Minute, usual: 5 * time.Minute, steps: func(s *suite) []func(context.Context) {
+		return []func(context.Context){s.lint, s.raced, s.plain, s.allocations}
+	}}
+	ciPlan = plan{tier: tier.CI, pkg: 20 * time.Minute, whole: 50 * time.Minute, usual: 15 * time.Minute, steps: func(s *suite) []func(context.Context) {
+		return []func(context.Context){s.raced, s.plain, s.fuzz}
+	}}
+	allPlan = plan{tier: tier.All, pkg: 3 * time.Hour, whole: 12 * time.Hour, steps: func(s *suite) []func(context.Context) {
+		return []func(context.Context){s.lint, s.raced, s.plain, s.allocations, s.benchmarks, s.fuzz}
+	}}
 )
 
-// fuzzEnd is how long a target takes that began last.
-const fuzzEnd = 2 * time.Minute
-
-// within is a schedule that ends when so much time is left.
-func (s schedule) within(left time.Duration) schedule {
-	s.limit = min(s.limit, left)
-	s.fuzz = min(s.fuzz, left-fuzzEnd)
-	s.seeds = min(s.seeds, left-s.rest)
-	return s
-}
-
-// The names of what is in the environment: the second, since 1970, at which whoever calls
-// wants the end, and that from which on tests are to leave out the rest.
-const (
-	endVariable   = "EXN_SUITE_END"
-	untilVariable = "EXN_TESTS_UNTIL"
-)
-
-var errTooLong = errors.New("the time is over; what takes long belongs behind testing.Short")
+var errTooLong = errors.New("it takes several times as long as it should: something hangs")
 
 func main() {
-	lintOnly := flag.Bool("lint", false, "only gofmt, go vet and staticcheck")
-	isLong := flag.Bool("long", false, "long matrices, seeds, soaks and fuzzing")
+	lint := flag.Bool("lint", false, "only gofmt, go vet and staticcheck")
+	ci := flag.Bool("ci", false, "a sample of what is left out without a flag")
+	all := flag.Bool("all", false, "everything: long matrices, seeds, soaks and fuzzing")
 	adverse := flag.String("adverse", "", "tests under `conditions` that a slow machine has, with commas between: one-cpu, busy, half-cpu, slow-wakes, all")
 	flag.Parse()
+	p := quickPlan
+	if *adverse != "" {
+		conditions, err := chosenConditions(*adverse)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "suite:", err)
+			os.Exit(2)
+		}
+		p = plan{tier: tier.Quick, whole: adverseLimit, steps: func(s *suite) []func(context.Context) {
+			return []func(context.Context){s.adverse(conditions, flag.Args())}
+		}}
+	}
+	for _, choice := range []struct {
+		on   bool
+		plan plan
+	}{{*lint, lintPlan}, {*ci, ciPlan}, {*all, allPlan}} {
+		if choice.on {
+			p = choice.plan
+		}
+	}
 	if flag.NArg() > 0 && *adverse == "" || flag.NFlag() > 1 {
 		flag.Usage()
 		os.Exit(2)
@@ -102,66 +111,46 @@ func main() {
 		os.Exit(2)
 	}
 
-	times := short
-	if *isLong {
-		times = long
-	}
-	if end, err := strconv.ParseInt(os.Getenv(endVariable), 10, 64); err == nil {
-		times = times.within(time.Until(time.Unix(end, 0)))
-	}
-	if *adverse != "" {
-		times = schedule{limit: adverseLimit}
-	}
-	begun := time.Now()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	ctx, cancel := context.WithTimeoutCause(ctx, times.limit, errTooLong)
-	run := &suite{report: newReport(os.Stdout), long: *isLong, mark: newMark(), times: times, until: begun.Add(times.seeds), fuzzUntil: begun.Add(times.fuzz)}
-	if *adverse != "" {
-		under, err := chosenConditions(*adverse)
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "suite:", err)
-			os.Exit(2)
-		}
-		run.until = time.Time{}
-		run.watched(ctx, run.adverse(under, flag.Args()))
-	} else {
-		run.all(ctx, *lintOnly)
-	}
+	limited, cancel := context.WithTimeoutCause(ctx, p.whole, errTooLong)
+	run := &suite{report: newReport(os.Stdout), plan: p, mark: newMark(), sample: sample(ctx)}
+	run.all(limited)
+	interrupted := ctx.Err() != nil
 	cancel()
 	stop()
-	if run.summarize() > 0 {
+	failed := run.summarize()
+	switch {
+	case interrupted:
+		os.Exit(130)
+	case failed > 0:
 		os.Exit(1)
 	}
+}
+
+// sample names what make test-ci plays: by EXN_SAMPLE, else the commit.
+func sample(ctx context.Context) string {
+	if name := os.Getenv(tier.SampleVariable); name != "" {
+		return name
+	}
+	out, err := exec.CommandContext(ctx, "git", "rev-parse", "--short=4", "HEAD").Output()
+	if err != nil {
+		return "none"
+	}
+	return strings.TrimSpace(string(out))
 }
 
 // suite is one run.
 type suite struct {
 	*report
-	long  bool
-	mark  string // NAME=VALUE in the environment of its processes
-	again int    // how many tests were run a second time
-	times schedule
-
-	until     time.Time // when tests are to leave out the rest; zero: never
-	fuzzUntil time.Time // when no fuzz target begins any more
+	plan
+	mark   string // NAME=VALUE in the environment of its processes
+	sample string // what make test-ci plays
+	again  int    // how many tests were run a second time
 }
 
-func (s *suite) all(ctx context.Context, lintOnly bool) {
-	steps := []func(context.Context){s.lint}
-	if !lintOnly {
-		steps = append(steps, s.tests, s.models, s.allocations)
-		if s.long {
-			steps = append(steps, s.benchmarks)
-		}
-		steps = append(steps, s.elastic, s.fuzz)
-	}
-	s.watched(ctx, steps...)
-}
-
-// watched runs them, and looks what they leave behind.
-func (s *suite) watched(ctx context.Context, steps ...func(context.Context)) {
+func (s *suite) all(ctx context.Context) {
 	before, statusErr := checkoutState(ctx)
-	for _, step := range steps {
+	for _, step := range s.steps(s) {
 		step(ctx)
 		if ctx.Err() != nil {
 			s.fail("the run as a whole", context.Cause(ctx).Error())
@@ -171,6 +160,7 @@ func (s *suite) watched(ctx context.Context, steps ...func(context.Context)) {
 	s.heading("what is left behind")
 	s.checkUnchanged(before, statusErr)
 	s.checkProcesses()
+	s.checkBudget()
 }
 
 func (s *suite) lint(ctx context.Context) {
@@ -184,38 +174,97 @@ func (s *suite) lint(ctx context.Context) {
 	s.check(ctx, "staticcheck", nil, "go", "tool", "staticcheck", "./...")
 }
 
-// tests runs all that other steps do not.
-func (s *suite) tests(ctx context.Context) {
-	s.race(ctx, "tests with the race detector", s.times.pkg, func(p string) bool {
-		return !strings.Contains(p, elasticPackages) && !strings.Contains(p, modelPackages)
-	})
+// What these have in their paths has no Go code of the product that shares memory: programs in C
+// play there, programs of ours run as processes, or models that have one thread and take
+// seventeen times as long with the race detector.
+var plainPackages = []string{"/test/ds", "/test/exn", "/test/memmodel", "/test/docs", "/cmd/", "/internal/debroot"}
+
+// racedAllTheSame are Go programs among them.
+const racedAllTheSame = "/test/ds/gopeer"
+
+func isPlain(pkg string) bool {
+	return !strings.HasSuffix(pkg, racedAllTheSame) && slices.ContainsFunc(plainPackages, func(part string) bool { return strings.Contains(pkg, part) })
 }
 
-// elasticPackages is in the paths of those that leave out seeds and programs when there
-// is little time.
-const elasticPackages = "/test/ds"
-
-func (s *suite) elastic(ctx context.Context) {
-	s.race(ctx, "seeds and programs, with the race detector", s.times.most, func(p string) bool { return strings.Contains(p, elasticPackages) })
+func (s *suite) raced(ctx context.Context) {
+	s.tests(ctx, "tests with the race detector", []string{"-race"}, func(pkg string) bool { return !isPlain(pkg) })
 }
 
-func (s *suite) race(ctx context.Context, name string, pkg time.Duration, which func(pkg string) bool) {
-	list := s.command(ctx, "go", "list", "-e", "./...")
-	list.Stderr = os.Stderr
-	packages, err := list.Output()
+// plain runs those that mostly wait for other processes, more of them at once.
+func (s *suite) plain(ctx context.Context) {
+	s.tests(ctx, "tests without it", []string{"-parallel=6"}, isPlain)
+}
+
+// tests runs those of some packages that belong to this run.
+func (s *suite) tests(ctx context.Context, name string, flags []string, which func(pkg string) bool) {
+	found, err := find(".", "Test", "")
 	if err != nil {
-		s.fail("listing packages", err.Error())
+		s.fail("finding tests", err.Error())
 		return
 	}
-	raced := slices.DeleteFunc(strings.Fields(string(packages)), func(p string) bool { return !which(p) })
-	s.goTest(ctx, name, append(s.testFlags(pkg), "-race"), raced...)
+	examples, err := find(".", "Example", "")
+	if err != nil {
+		s.fail("finding examples", err.Error())
+		return
+	}
+	targets, err := find(".", "Fuzz", "")
+	if err != nil {
+		s.fail("finding fuzz targets", err.Error())
+		return
+	}
+	chosen, choice := s.choose(found)
+	if s.tier != tier.CI { // it leaves out no package
+		for _, more := range []map[string][]string{found, examples, targets} {
+			maps.Copy(chosen, more)
+		}
+	}
+	var packages []string
+	for dir := range chosen {
+		if which(strings.TrimPrefix(dir, ".")) {
+			packages = append(packages, dir)
+		}
+	}
+	if len(packages) == 0 {
+		return
+	}
+	slices.Sort(packages)
+	s.goTest(ctx, name, slices.Concat(s.testFlags(), flags, choice), packages...)
 }
 
-// modelPackages is in the paths of those that explore models.
-const modelPackages = "/test/memmodel"
-
-func (s *suite) models(ctx context.Context) {
-	s.goTest(ctx, "models, without the race detector", s.testFlags(s.times.pkg), "."+modelPackages+"/...")
+// choose returns the tests that run now, by directory, and the flags of go test that choose them.
+// What is left to later as a whole is counted.
+func (s *suite) choose(found map[string][]string) (chosen map[string][]string, flags []string) {
+	chosen = make(map[string][]string)
+	names := make(map[string]bool)
+	for dir, tests := range found {
+		for _, test := range tests {
+			row, listed := tier.Rows[test]
+			if !listed {
+				continue
+			}
+			later := s.tier == tier.Quick && row.Single() && row.Quick == 0
+			sampled := s.tier == tier.CI && row.CI > 0 && (!row.Single() || row.Whole(s.sample))
+			if row.Single() && (s.tier == tier.CI || later) && !s.counted[dir+test] {
+				s.counted[dir+test] = true
+				s.countTest(row.Cases, sampled)
+			}
+			if later {
+				names[test] = true
+			}
+			if sampled {
+				names[test] = true
+				chosen[dir] = append(chosen[dir], test)
+			}
+		}
+	}
+	if s.tier == tier.All || len(names) == 0 {
+		return chosen, nil
+	}
+	flag := "-skip="
+	if s.tier == tier.CI {
+		flag = "-run="
+	}
+	return chosen, []string{flag + runPattern(slices.Sorted(maps.Keys(names)))}
 }
 
 // allocations runs only the packages concerned, so that the others are not
@@ -226,7 +275,7 @@ func (s *suite) allocations(ctx context.Context) {
 		s.fail("finding tests of allocations", err.Error())
 	}
 	if len(found) > 0 {
-		s.goTest(ctx, "allocations, without the race detector", append(s.testFlags(s.times.pkg), "-run=Alloc"), directories(found)...)
+		s.goTest(ctx, "allocations, without the race detector", append(s.testFlags(), "-run=Alloc"), directories(found)...)
 	}
 }
 
@@ -240,17 +289,26 @@ func (s *suite) benchmarks(ctx context.Context) {
 	}
 }
 
-// testFlags are those of every go test, the packages of which are stopped after so long.
-func (s *suite) testFlags(pkg time.Duration) []string {
-	if !s.long {
-		return []string{"-short", "-timeout=" + pkg.String()}
+// artifacts is where failing tests leave what they have to show.
+const artifacts = "bin/artifacts"
+
+// testFlags are those of every go test.
+func (s *suite) testFlags() []string {
+	flags := []string{"-timeout=" + s.pkg.String()}
+	switch s.tier {
+	case tier.Quick:
+		return append(flags, "-short")
+	case tier.CI:
+		flags = append(flags, "-count=1")
+	default:
+		flags = append(flags, "-count=1", "-shuffle=on")
 	}
-	artifacts, err := filepath.Abs("bin/artifacts")
+	dir, err := filepath.Abs(artifacts)
 	if err == nil {
-		err = os.MkdirAll(artifacts, 0o755)
+		err = os.MkdirAll(dir, 0o755)
 	}
 	if err != nil {
 		s.fail("making a directory for artifacts", err.Error())
 	}
-	return []string{"-count=1", "-shuffle=on", "-timeout=" + pkg.String(), "-artifacts", "-outputdir=" + artifacts}
+	return append(flags, "-artifacts", "-outputdir="+dir)
 }

@@ -13,19 +13,42 @@ import (
 // report collects results. It prints as things happen, and sums up at the end.
 type report struct {
 	out      io.Writer
+	progress *progress
 	start    time.Time
 	passed   int
 	failed   []string
 	unsteady []string            // failed, and passed when run again
 	skipped  map[string][]string // names by reason
 	elapsed  map[string]time.Duration
+	counted  map[string]bool   // which tests as a whole are among the cases
+	cases    map[string][2]int // how many cases of a kind were played, and of how many
 }
 
 func newReport(out io.Writer) *report {
-	return &report{out: out, start: time.Now(), skipped: make(map[string][]string), elapsed: make(map[string]time.Duration)}
+	r := &report{out: out, start: time.Now(), skipped: make(map[string][]string), elapsed: make(map[string]time.Duration),
+		counted: make(map[string]bool), cases: make(map[string][2]int)}
+	r.progress = newProgress(out, r.start)
+	return r
 }
 
-func (r *report) printf(format string, args ...any) { fmt.Fprintf(r.out, format, args...) }
+func (r *report) printf(format string, args ...any) {
+	r.progress.print(fmt.Sprintf(format, args...))
+}
+
+// count adds cases of a kind.
+func (r *report) count(kind string, kept, all int) {
+	c := r.cases[kind]
+	r.cases[kind] = [2]int{c[0] + kept, c[1] + all}
+}
+
+// countTest adds a test that is a case as a whole.
+func (r *report) countTest(kind string, kept bool) {
+	if kept {
+		r.count(kind, 1, 1)
+	} else {
+		r.count(kind, 0, 1)
+	}
+}
 
 func (r *report) heading(name string) { r.printf("\n== %s\n", name) }
 
@@ -71,17 +94,28 @@ func (r *report) took(name string, d time.Duration) { r.elapsed[name] += d }
 
 // summarize prints the end of the report and returns the number of failures.
 func (r *report) summarize() int {
+	if len(r.cases) > 0 {
+		r.heading("sampled")
+		for _, kind := range slices.Sorted(maps.Keys(r.cases)) {
+			r.printf("%-10s %d of %d\n", kind, r.cases[kind][0], r.cases[kind][1])
+		}
+	}
 	skips := 0
 	if len(r.skipped) > 0 {
-		r.heading("not run")
+		r.heading("not possible on this machine")
 	}
 	for _, reason := range slices.Sorted(maps.Keys(r.skipped)) {
 		names := r.skipped[reason]
 		skips += len(names)
-		r.printf("%s (%d)\n%s", reason, len(names), indent(strings.Join(names, "\n")))
+		const shown = 4
+		list := strings.Join(names[:min(shown, len(names))], "\n")
+		if more := len(names) - shown; more > 0 {
+			list += fmt.Sprintf("\nand %d more", more)
+		}
+		r.printf("%s (%d)\n%s", reason, len(names), indent(list))
 	}
 	if len(r.unsteady) > 0 {
-		r.heading("unsteady: failed, and passed when run again alone")
+		r.heading("unsteady: it failed, and passed when it was run again alone (logs: " + artifacts + "/unsteady-*)")
 		r.printf("%s\n", strings.Join(r.unsteady, "\n"))
 	}
 	if len(r.failed) > 0 {

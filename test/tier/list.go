@@ -83,3 +83,8 @@ func (s Share) has(sample, name string) bool {
 	x ^= x >> 33
 	return float64(x>>11)/(1<<53) < float64(s)
 }
+
+// Single says whether the test is one case itself.
+func (r Row) Single() bool {
+	return r.Cases == "programs" || r.Cases == "tests" || r.Cases == "matrices"
+}

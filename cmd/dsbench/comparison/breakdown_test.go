@@ -163,9 +163,6 @@ func TestRefused(t *testing.T) {
 // Over TCP most of the work is that of the kernel, and TCP has a part in it; over a lane
 // it is the library's.
 func TestBreakdown(t *testing.T) {
-	if testing.Short() {
-		t.Skip("samples all processors for seconds; run without -short")
-	}
 	perf, err := exec.LookPath("perf")
 	if err != nil {
 		t.Skip("needs the program perf (Debian: linux-perf)")

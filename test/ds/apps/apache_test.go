@@ -28,9 +28,6 @@ StartServers 3
 // Apache in each of its ways to serve: a process for each connection, threads that
 // block, threads that share an event queue.
 func TestApache(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left to make test-all")
-	}
 	root := debroot.Need(t, "apache2", "wrk", "curl")
 	compare(t, scenario{root: root, lanes: true, user: nobody, play: func(s *stage) string {
 		website(s)

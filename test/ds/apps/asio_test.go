@@ -10,9 +10,6 @@ import (
 
 // Boost.Asio in C++, whose threads share one edge-triggered epoll set.
 func TestAsio(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left to make test-all")
-	}
 	root := debroot.Need(t, "g++", "libboost-dev", "libc6-dev")
 	program := filepath.Join(t.TempDir(), "asio")
 	if out, err := root.Command(t.Context(), "g++", "-std=c++17", "-pthread", "-o", program, testdata(t, "asio.cpp")).CombinedOutput(); err != nil {

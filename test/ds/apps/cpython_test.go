@@ -19,9 +19,6 @@ import (
 // one process. Connections go to lanes after their first call, since most of the
 // tests make only a few.
 func TestCPython(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes minutes: CPython's tests wait for many timeouts")
-	}
 	root := debroot.Need(t, "python3", "^libpython3.*-testsuite$")
 	for _, name := range []string{"test_socket", "test_httplib", "test_ftplib", "test_selectors", "test_asyncore", "test_socketserver", "test_subprocess", "test_ssl", "test_asyncio"} {
 		t.Run(name, func(t *testing.T) {

@@ -11,9 +11,6 @@ import (
 // Erlang's virtual machine: sockets of each active mode, with each at the other end, and
 // two nodes that are connected.
 func TestErlang(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left to make test-all")
-	}
 	root := debroot.Need(t, "erlang-base")
 	beams := t.TempDir()
 	if out, err := root.Command(t.Context(), "erlc", "-o", beams, testdata(t, "talk.erl")).CombinedOutput(); err != nil {
@@ -43,9 +40,6 @@ func (s *stage) epmd() []string {
 
 // RabbitMQ between Python's publisher and consumers.
 func TestRabbitMQ(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left to make test-all")
-	}
 	root := debroot.Need(t, "rabbitmq-server", "python3-pika")
 	compare(t, scenario{root: root, lanes: true, bothOnly: true, play: func(s *stage) string {
 		port, nodes := freePort(), freePort()

@@ -61,9 +61,6 @@ http {
 // Nginx with TLS and HTTP/2, as a proxy, while it reads its configuration again and
 // is replaced by a new binary.
 func TestNginxInFront(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left to make test-all")
-	}
 	root := debroot.Need(t, "nginx-light", "wrk", "curl", "openssl")
 	compare(t, scenario{root: root, lanes: true, play: func(s *stage) string {
 		website(s)

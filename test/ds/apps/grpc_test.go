@@ -10,9 +10,6 @@ import (
 // gRPC's C core, on which most languages' gRPC stands: it asks for TCP_INQ, and reads again
 // only where that says so or an edge comes.
 func TestGRPC(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left to make test-all")
-	}
 	compare(t, scenario{root: debroot.Need(t, "python3-grpcio"), lanes: true, bothOnly: true, play: func(s *stage) string {
 		port := freePort()
 		s.serve(port, "python3", testdata(t, "grpcecho.py"), "serve", strconv.Itoa(port))

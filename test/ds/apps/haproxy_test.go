@@ -29,9 +29,6 @@ listen requests
 // HAProxy before nginx, which moves large answers by splice. Both of its sides take
 // lanes.
 func TestHAProxy(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left to make test-all")
-	}
 	root := debroot.Need(t, "haproxy", "nginx-light", "wrk", "curl")
 	compare(t, scenario{root: root, lanes: true, play: func(s *stage) string {
 		website(s)

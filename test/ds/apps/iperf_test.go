@@ -58,9 +58,6 @@ func TestIperf3(t *testing.T) {
 // and then corrupts its own heap as a client ends, by TCP too, and falls at the next:
 // each client has its own.
 func TestIperf2(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left to make test-all")
-	}
 	root := debroot.Need(t, "iperf")
 	compare(t, scenario{root: root, lanes: true, play: func(s *stage) string {
 		for _, how := range [][]string{{}, {"-R"}, {"--full-duplex"}, {"-P", "4"}, {"-l", "1000"}} {

@@ -11,9 +11,6 @@ import (
 
 // Perl with a process for each connection, Ruby with a thread for each.
 func TestPerlRuby(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left to make test-all")
-	}
 	root := debroot.Need(t, "perl", "ruby")
 	compare(t, scenario{root: root, lanes: true, play: func(s *stage) string {
 		out := ""
@@ -29,9 +26,6 @@ func TestPerlRuby(t *testing.T) {
 // Java by sockets that block and by a selector; also where the server starts programs, which inherit
 // its sockets for a moment.
 func TestJava(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left to make test-all")
-	}
 	compare(t, scenario{root: debroot.Need(t, "default-jdk-headless"), lanes: true, play: func(s *stage) string {
 		const home = "/usr/lib/jvm/default-java"
 		java := s.compile(home, "Echo")
@@ -50,9 +44,6 @@ func TestJava(t *testing.T) {
 // Virtual threads came with Java 21, which Debian has since trixie. Four run at a time,
 // however few CPUs there are, and change epoll sets in which Java's pollers wait.
 func TestJavaVirtualThreads(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left to make test-all")
-	}
 	root := debroot.NeedRelease(t, "trixie", "openjdk-21-jdk-headless")
 	compare(t, scenario{root: root, lanes: true, play: func(s *stage) string {
 		home := "/usr/lib/jvm/java-21-openjdk-" + runtime.GOARCH // Debian has the same names for those the library runs on

@@ -13,9 +13,6 @@ import (
 // Python's event loops that are not in its library, each with the next one: of C's libuv
 // and libev, of coroutines and of callbacks.
 func TestPythonLoops(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left to make test-all")
-	}
 	root := debroot.Need(t, "python3-gevent", "python3-trio", "python3-twisted", "python3-uvloop")
 	servers := []string{"uvloop", "trio", "twisted", "gevent"}
 	clients := append(slices.Clone(servers[1:]), servers[0])

@@ -13,9 +13,6 @@ import (
 
 // MariaDB, with a thread for each connection, and an io_uring for its files.
 func TestMariaDB(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left to make test-all")
-	}
 	root := debroot.Need(t, "mariadb-server", "mariadb-client")
 	var script bytes.Buffer
 	script.WriteString("create table t (id int primary key, a varchar(64), b varchar(4000));\nbegin;\n")

@@ -14,9 +14,6 @@ import (
 
 // microsocks, a proxy whose threads have stacks of 32 KiB.
 func TestMicrosocks(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left to make test-all")
-	}
 	root := debroot.Need(t, "microsocks", "nginx-light", "curl")
 	compare(t, scenario{root: root, lanes: true, play: func(s *stage) string {
 		origin, proxy := freePort(), freePort()

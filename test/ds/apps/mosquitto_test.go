@@ -14,9 +14,6 @@ import (
 // Mosquitto between a publisher and subscribers that have sessions, so that each gets
 // each message.
 func TestMosquitto(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left to make test-all")
-	}
 	root := debroot.Need(t, "mosquitto", "mosquitto-clients")
 	const subscribers, messages = 5, 2000
 	var script bytes.Buffer

@@ -29,9 +29,6 @@ zone "x" { type %[3]s; file "%[1]s/x"; %[4]s };
 // BIND asked over TCP, many questions under way on each connection, and its zone
 // transferred, to another server too, which is at the end of the clients.
 func TestNamed(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left to make test-all")
-	}
 	root := debroot.Need(t, "bind9", "bind9-dnsutils", "dnsperf")
 	const names = 3000
 	var zone, questions bytes.Buffer

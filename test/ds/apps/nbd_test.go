@@ -17,9 +17,6 @@ import (
 // A disk over the network: nbdkit has one in memory, to which nbdcopy writes, and which it
 // reads, by four connections and many requests at once.
 func TestNBD(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left to make test-all")
-	}
 	root := debroot.Need(t, "nbdkit", "libnbd-bin")
 	size := int64(32 << 20)
 	if ds.Long() {

@@ -15,9 +15,6 @@ func TestNode(t *testing.T) {
 
 // The same by a libuv that changes its epoll sets by an io_uring if it gets one.
 func TestNodeWithRing(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left to make test-all")
-	}
 	askNode(t, debroot.NeedRelease(t, "trixie", "nodejs"))
 }
 
@@ -36,9 +33,6 @@ func askNode(t *testing.T, root *debroot.Root) {
 // Streams over node's cluster. Where each worker accepts, connections get lanes; where
 // the first process accepts and passes them on, by SCM_RIGHTS, they stay on TCP.
 func TestNodeCluster(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left to make test-all")
-	}
 	root := debroot.Need(t, "nodejs")
 	for _, policy := range []string{"none", "rr"} {
 		t.Run(policy, func(t *testing.T) {

@@ -11,9 +11,6 @@ import (
 // nuttcp, whose sender is ended by an alarm and then looks at errno, whatever its last
 // write said.
 func TestNuttcp(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left to make test-all")
-	}
 	root := debroot.Need(t, "nuttcp")
 	compare(t, scenario{root: root, lanes: true, play: func(s *stage) string {
 		control, data := freePort(), freePort()

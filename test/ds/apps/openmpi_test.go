@@ -13,9 +13,6 @@ import (
 // Open MPI over its TCP transport, whose ranks connect to each other in both
 // directions at once. The server is rank 0, the client rank 1.
 func TestOpenMPI(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left to make test-all: Open MPI is one more package, and makes few connections")
-	}
 	root := debroot.Need(t, "openmpi-bin", "python3-mpi4py")
 	rounds := "200"
 	if ds.Long() {
@@ -28,9 +25,6 @@ func TestOpenMPI(t *testing.T) {
 
 // Four ranks, two at each end: each pair has connections of its own.
 func TestOpenMPIFourRanks(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left to make test-all: Open MPI is one more package, and makes few connections")
-	}
 	root := debroot.Need(t, "openmpi-bin", "python3-mpi4py")
 	compare(t, scenario{root: root, lanes: true, among: true, play: func(s *stage) string {
 		return s.mpirun(2, "ranks.py", "18")

@@ -26,9 +26,6 @@ max_client_conn = 200
 // PgBouncer before PostgreSQL: more clients than it has connections to the server, which
 // it passes from one to the other after each transaction.
 func TestPgBouncer(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left to make test-all")
-	}
 	root := debroot.Need(t, "postgresql", "pgbouncer")
 	try := 0
 	compare(t, scenario{root: root, lanes: true, among: true, user: nobody, play: func(s *stage) string {

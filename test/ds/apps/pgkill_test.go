@@ -18,9 +18,6 @@ import (
 // begins anew. What clients are told, and that nothing committed is lost, must be as on
 // TCP.
 func TestPostgresBackendKilled(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left to make test-all: PostgreSQL with its cluster takes a quarter of a minute")
-	}
 	root := debroot.Need(t, "postgresql")
 	try := 0
 	compare(t, scenario{root: root, lanes: true, user: nobody, play: func(s *stage) string {

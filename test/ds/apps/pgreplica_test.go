@@ -15,9 +15,6 @@ import (
 // A standby of PostgreSQL: its copy of the cluster comes by one connection, what is
 // written later by another, and it goes on by itself when it is promoted.
 func TestPostgresReplication(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left to make test-all: PostgreSQL with two clusters takes a quarter of a minute")
-	}
 	root := debroot.Need(t, "postgresql")
 	try := 0
 	// Clients ask the standby, too, which is at their end. pg_basebackup forks soon, and what two

@@ -60,9 +60,6 @@ echo str_repeat(md5($_GET['n'] ?? ''), (int)($_GET['n'] ?? 0) / 32), "\n", hash(
 
 // PHP-FPM behind nginx, on connections that nginx keeps.
 func TestPHP(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left to make test-all")
-	}
 	root := debroot.Need(t, "nginx-light", "php-fpm", "curl")
 	compare(t, scenario{root: root, lanes: true, play: func(s *stage) string {
 		port, fpm := freePort(), freePort()
@@ -97,9 +94,6 @@ echo hash_final($h), "\n";
 
 // PHP loads its extensions with RTLD_DEEPBIND, and so libcurl with one.
 func TestPHPExtension(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left to make test-all")
-	}
 	root := debroot.Need(t, "python3", "php-cli", "php-curl")
 	compare(t, scenario{root: root, lanes: true, play: func(s *stage) string {
 		port := freePort()

@@ -15,9 +15,6 @@ import (
 // Socat and netcat, which wait in poll and select, with programs of their own behind
 // the socket.
 func TestSocat(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left to make test-all")
-	}
 	root := debroot.Need(t, "socat", "netcat-openbsd")
 	input := make([]byte, 30<<20)
 	rand.NewChaCha8([32]byte{1}).Read(input)
@@ -40,9 +37,6 @@ func TestSocat(t *testing.T) {
 
 // Git and wget over HTTP, whose other end is nginx.
 func TestFetching(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left to make test-all")
-	}
 	root := debroot.Need(t, "nginx-light", "git", "wget", "curl")
 	compare(t, scenario{root: root, lanes: true, play: func(s *stage) string {
 		www := website(s)
@@ -76,9 +70,6 @@ func uring(t *testing.T, root *debroot.Root, name string) (program string) {
 
 // A server that does everything by an io_uring stays on TCP.
 func TestURing(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left to make test-all")
-	}
 	root := debroot.Need(t, "liburing-dev", "gcc", "libc6-dev", "ruby")
 	program := uring(t, root, "uring")
 	compare(t, scenario{root: root, play: func(s *stage) string {
@@ -95,9 +86,6 @@ func TestURing(t *testing.T) {
 // One that has an io_uring for its files does not; and goes back to TCP when it uses it for
 // a connection.
 func TestURingForFiles(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left to make test-all")
-	}
 	root := debroot.Need(t, "liburing-dev", "gcc", "libc6-dev", "ruby")
 	program := uring(t, root, "fileuring")
 	for name, rounds := range map[string]int{"files": 1 << 30, "then sockets": 50} {

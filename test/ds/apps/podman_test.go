@@ -17,9 +17,6 @@ import (
 // podman and crun with their filter of system calls, processes, mounts and /dev/shm of
 // each container's own.
 func TestPodman(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left to make test-all")
-	}
 	if os.Getuid() != 0 {
 		t.Skip("needs root, to mount for podman what it looks for")
 	}

@@ -23,9 +23,6 @@ const nobody = 65534
 // PostgreSQL forks for each connection. Its balances tell whether each
 // transaction came exactly once; a large table goes out and in by COPY.
 func TestPostgres(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left to make test-all: PostgreSQL with its cluster takes a quarter of a minute")
-	}
 	root := debroot.Need(t, "postgresql")
 	transactions, rows := 50, 200_000 // of about 100 bytes; a machine that is busy takes long to find lanes
 	if ds.Long() {
@@ -118,9 +115,6 @@ func (s *stage) ready(port string, pg func(program string, args ...string) []str
 
 // A Go program with database/sql and lib/pq, over package directsockets.
 func TestPostgresFromGo(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left to make test-all: PostgreSQL with its cluster takes a quarter of a minute")
-	}
 	root := debroot.Need(t, "postgresql", "golang-github-lib-pq-dev")
 	program := driver(t, root, "pqdriver", "github.com/lib/pq")
 	try := 0

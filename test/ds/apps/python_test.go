@@ -46,9 +46,6 @@ func TestPython(t *testing.T) {
 // Python's multiprocessing over TCP: listeners, managers, and clients begun by fork,
 // spawn and a fork server.
 func TestPythonMultiprocessing(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left to make test-all")
-	}
 	root := debroot.Need(t, "python3")
 	compare(t, scenario{root: root, lanes: true, play: func(s *stage) string {
 		var out strings.Builder
@@ -66,9 +63,6 @@ func TestPythonMultiprocessing(t *testing.T) {
 // Programs begun by pidfd_spawn, a way that C libraries have had since 2.39, and that
 // runs them without any further call of the process, as posix_spawn does.
 func TestPidfdSpawn(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left to make test-all")
-	}
 	root := debroot.NeedRelease(t, "trixie", "python3")
 	compare(t, scenario{root: root, play: func(s *stage) string {
 		port := freePort()

@@ -47,9 +47,6 @@ func TestRedis(t *testing.T) {
 
 // The same on an older C library than those that the library can be built on.
 func TestRedisOfOldRelease(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left to make test-all: the same on another C library")
-	}
 	playRedis(t, debroot.NeedRelease(t, "bullseye", "redis-server", "redis-tools", "dash", "coreutils"))
 }
 

@@ -17,9 +17,6 @@ import (
 // Redis that appends to a file, a replica that takes its data and then its commands,
 // and scripts.
 func TestRedisReplication(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left to make test-all")
-	}
 	root := debroot.Need(t, "redis-server", "redis-tools")
 	compare(t, scenario{root: root, lanes: true, play: func(s *stage) string {
 		dir := s.fresh("redis")
@@ -68,9 +65,6 @@ func TestRedisReplication(t *testing.T) {
 
 // Three redis servers that are a cluster, whose clients are sent from one to the other.
 func TestRedisCluster(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left to make test-all")
-	}
 	root := debroot.Need(t, "redis-server", "redis-tools")
 	// Two of the servers are at the clients' end.
 	compare(t, scenario{root: root, lanes: true, among: true, play: func(s *stage) string {

@@ -15,9 +15,6 @@ import (
 // Redis with ten thousand clients at once, as far as RLIMIT_NOFILE lets a process have
 // so many descriptors. All of them ask for lanes when they begin, of which some get one.
 func TestRedisTenThousandClients(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left to make test-all")
-	}
 	const want, others = 10_000, 200 // what the programs, and the library in them, have open besides
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {

@@ -18,9 +18,6 @@ import (
 // What works through a pipe to ssh: rsync, sftp and git. Sshd has each connection as its
 // 0 and 1, and so none gets a lane.
 func TestOverSSH(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left to make test-all: copies by ssh and the keys take long")
-	}
 	if os.Getuid() != 0 {
 		t.Skip("needs root, for sshd to become its users")
 	}
@@ -74,9 +71,6 @@ func TestOverSSH(t *testing.T) {
 // The server of rsync's own. Who receives files becomes two processes that share the
 // connection: it gets a lane if it did before, else none.
 func TestRsync(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left to make test-all")
-	}
 	root := debroot.Need(t, "rsync")
 	compare(t, scenario{root: root, play: func(s *stage) string {
 		port := freePort()

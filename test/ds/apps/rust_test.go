@@ -18,9 +18,6 @@ import (
 // what they make. A client asks once, and is answered once, by all that the compiler
 // says: connections get a lane, but have given their bytes to TCP before.
 func TestSccache(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left to make test-all")
-	}
 	root := debroot.Need(t, "sccache", "gcc", "libc6-dev")
 	const files, warnings = 3, 2000 // 40,000 took more than 90 s on a busy machine, on TCP too
 	settings := []string{"EXN_DS_CALLS=1", "EXN_DS_BYTES=1"}
@@ -60,9 +57,6 @@ func TestSccache(t *testing.T) {
 
 // Rust's tokio and smol, each with itself and with the other, built from Debian's crates.
 func TestRust(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left to make test-all: building takes half a minute")
-	}
 	root := debroot.Need(t, "cargo", "librust-smol-dev", "librust-tokio-dev", "gcc", "libc6-dev")
 	work := t.TempDir()
 	const build = `cp -r "$1/." "$2" && cd "$2" && CARGO_HOME="$2/home" cargo build --quiet --offline --config 'source.crates-io.replace-with="debian"' --config 'source.debian.directory="/usr/share/cargo/registry"'`

@@ -29,9 +29,6 @@ dbnosync
 // OpenLDAP's server, which has a thread for its sets and others for its work, and
 // clients that ask one after the other and many at once.
 func TestSlapd(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left to make test-all")
-	}
 	root := debroot.Need(t, "slapd", "ldap-utils")
 	const entries, clients = 1000, 6
 	var add, modify, ask bytes.Buffer

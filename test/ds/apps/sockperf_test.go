@@ -14,9 +14,6 @@ import (
 // Sockperf checks the content and the order of its messages itself; servers that
 // wait for several sockets by each of its ways.
 func TestSockperf(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left to make test-all: sockperf takes three seconds to begin and to end")
-	}
 	root := debroot.Need(t, "sockperf")
 	seconds := "1" // and three more to begin and to end
 	servers := [][]string{{"-F", "epoll"}}

@@ -28,9 +28,6 @@ Subsystem sftp internal-sftp
 // Sshd starts itself again for each connection, by exec, and changes its
 // privileges. Whether it gets lanes is all the same; what scp copies must be right.
 func TestSSH(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left to make test-all: a copy by scp and the keys take long")
-	}
 	if os.Getuid() != 0 {
 		t.Skip("needs root, for sshd to become its users")
 	}

@@ -69,7 +69,6 @@ const withoutLibrary = "plain" // the first stage
 // compare plays a scenario on each stage.
 func compare(t *testing.T, sc scenario) {
 	t.Helper()
-	ds.Hurry(t)
 	dir := t.TempDir()
 	for path, mode := range map[string]os.FileMode{filepath.Dir(dir): 0o755, dir: 0o777} { // other users work in it
 		if err := os.Chmod(path, mode); err != nil {

@@ -18,9 +18,6 @@ import (
 // Stopped at random, for a moment or for longer than any wait of the library, and
 // continued, servers and clients notice nothing.
 func TestStopped(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left to make test-all: stops of more than a second take long")
-	}
 	root := debroot.Need(t, "python3")
 	points := 20 // for each of the four pairs
 	if ds.Long() {

@@ -17,9 +17,6 @@ import (
 // client of another user in the group, exn0 and who is on bridges by their units: systemd is the first process of namespaces of
 // its own.
 func TestSystemd(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left to make test-all")
-	}
 	if os.Getuid() != 0 {
 		t.Skip("needs root, for systemd")
 	}

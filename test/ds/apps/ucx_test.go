@@ -11,9 +11,6 @@ import (
 
 // UCX over TCP, as MPI libraries have it beneath them. Both ends poll, without ever sleeping.
 func TestUCX(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left to make test-all")
-	}
 	root := debroot.Need(t, "ucx-utils")
 	rounds := 1
 	if ds.Long() {

@@ -26,9 +26,6 @@ sub vcl_recv {
 // Varnish before lighttpd: what it keeps, what it fetches each time, and what it only
 // hands on.
 func TestVarnish(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left to make test-all")
-	}
 	root := debroot.Need(t, "varnish", "lighttpd", "wrk", "curl", "gcc", "libc6-dev")
 	compare(t, scenario{root: root, lanes: true, bothOnly: true, play: func(s *stage) string {
 		site := website(s)

@@ -3,7 +3,6 @@ package gopeer_test
 import (
 	"context"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -12,6 +11,7 @@ import (
 	"exnet/directsockets/status"
 	"exnet/test/ds"
 	"exnet/test/ds/script"
+	"exnet/test/tier"
 )
 
 var background = context.Background()
@@ -19,33 +19,24 @@ var background = context.Background()
 // mixed are the scripts by hand of test/ds/script in which a Go program can play some ends, for
 // each such set of ends, and for all calls of f.
 func mixed(t *testing.T, f func(t *testing.T, v script.Variant, s script.Script, golang []script.End)) {
-	files, err := filepath.Glob("../script/testdata/*.script")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scripts: %v", err)
-	}
-	for _, v := range []script.Variant{{Family: "4", Warm: true}, {Family: "6", Warm: true}, {Family: "4"}, {Family: "m", Warm: true}} {
-		if testing.Short() && v != (script.Variant{Family: "4", Warm: true}) {
-			continue
-		}
-		for _, file := range files {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			scripts, err := script.Parse(string(text), v)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, s := range scripts {
-				for _, ends := range [][]script.End{{script.A}, {script.B}, {script.A, script.B}} {
-					if !slices.ContainsFunc(s.Steps, func(step script.Step) bool { return slices.Contains(ends, step.End) && !plays(step) }) &&
-						!slices.ContainsFunc(s.Steps, func(step script.Step) bool { return step.End < script.A }) {
-						name := v.String() + "/" + strings.TrimSuffix(filepath.Base(file), ".script") + "/" + s.Name + "/"
-						for _, end := range ends {
-							name += string(end)
-						}
-						t.Run(name, func(t *testing.T) { f(t, v, longer(s), ends) })
-					}
+	for i, v := range script.Variants {
+		for name, s := range script.Written(t, v) {
+			for _, ends := range [][]script.End{{script.A}, {script.B}, {script.A, script.B}} {
+				if slices.ContainsFunc(s.Steps, func(step script.Step) bool {
+					return step.End < script.A || slices.Contains(ends, step.End) && !plays(step)
+				}) {
+					continue
+				}
+				name := name + "/"
+				for _, end := range ends {
+					name += string(end)
+				}
+				kept := tier.Keep
+				if i == 0 && len(ends) == 2 {
+					kept = tier.Always
+				}
+				if kept(t, name) {
+					t.Run(name, func(t *testing.T) { f(t, v, longer(s), ends) })
 				}
 			}
 		}
@@ -67,7 +58,7 @@ func longer(s script.Script) script.Script {
 // library as by package net and TCP: values, errors, bytes and the order of all that.
 func TestLikeTCP(t *testing.T) {
 	library := ds.Library(t)
-	player := ds.Build(t, "player", nil, "player.c", "calls.c", "sockets.c", "bytes.c", "ready.c", "processes.c", "ring.c")
+	player := script.Player(t)
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +66,6 @@ func TestLikeTCP(t *testing.T) {
 	var warm, lanes atomic.Int64
 	mixed(t, func(t *testing.T, v script.Variant, s script.Script, golang []script.End) {
 		t.Parallel()
-		ds.Hurry(t)
 		stage := script.Stage{Player: player, PlayerOf: map[script.End]string{}, EnvOf: map[script.End][]string{}, Env: []string{role + "=play", noLinger}}
 		for _, end := range golang {
 			stage.PlayerOf[end] = self
@@ -127,7 +117,7 @@ func TestLikeTCP(t *testing.T) {
 	})
 	t.Cleanup(func() {
 		t.Logf("%d plays of warm connections, %d ends of all on lanes when they were over", warm.Load(), lanes.Load())
-		if lanes.Load() < warm.Load()/2 && !ds.Late() {
+		if lanes.Load() < warm.Load()/2 && !ds.Sampled() {
 			t.Error("too few lanes: this says little about them")
 		}
 	})

@@ -179,7 +179,6 @@ func pairings(t *testing.T, n uint64, f func(t *testing.T, client, server langua
 		t.Run(pair, func(t *testing.T) {
 			for seed := range ds.Seeds(t, n) {
 				t.Run(fmt.Sprint(seed), func(t *testing.T) {
-					ds.Hurry(t)
 					env := ds.Preload(library, ds.Fabric(t), settings(seed)...)
 					of := map[string]language{"go": golang(t, env...), "c": c(t, seed%2 == 1, env...)}
 					client, server, _ := strings.Cut(pair, "-")
@@ -301,7 +300,7 @@ func copiedOnce(t *testing.T, how func(seed uint64) []string, where ...string) {
 	})
 	t.Logf("of the Go ends so many bytes by ZCopy: %v", once)
 	for _, pair := range where {
-		if once[pair] < 1<<20 && !ds.Late() {
+		if once[pair] < 1<<20 && !ds.Sampled() {
 			t.Errorf("%s: %d bytes by ZCopy: this says little about it", pair, once[pair])
 		}
 	}

@@ -79,7 +79,6 @@ func attack(t *testing.T, program string, env func(*testing.T, uint64) []string)
 	for seed := range ds.Seeds(t, 4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			ds.Hurry(t)
 			c, a := run(t, program, env(t, seed), seed)
 			clients.Add(c)
 			armed.Add(a)

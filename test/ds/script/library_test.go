@@ -24,7 +24,7 @@ var both = []script.End{script.A, script.B}
 // TCP.
 func TestLibraryIsLikeTCP(t *testing.T) {
 	library := ds.Library(t)
-	byHand(t, 3, func(t *testing.T, s script.Script) {
+	script.ByHand(t, 1, func(t *testing.T, s script.Script) {
 		likeTCP(t, s, library, both)
 	})
 }
@@ -34,7 +34,7 @@ func TestLibraryWithPlainPeer(t *testing.T) {
 	library := ds.Library(t)
 	for _, with := range []script.End{script.A, script.B} {
 		t.Run(string(rune(with)), func(t *testing.T) {
-			byHand(t, 1, func(t *testing.T, s script.Script) {
+			script.ByHand(t, 0, func(t *testing.T, s script.Script) {
 				likeTCP(t, s, library, []script.End{with})
 			})
 		})
@@ -43,7 +43,7 @@ func TestLibraryWithPlainPeer(t *testing.T) {
 
 func TestLibraryIsLikeTCPForSeeds(t *testing.T) {
 	library := ds.Library(t)
-	generated(t, false, func(t *testing.T, s script.Script) {
+	script.Generated(t, false, func(t *testing.T, s script.Script) {
 		likeTCP(t, s, library, both)
 	})
 }
@@ -80,7 +80,7 @@ b wait e 0
 // FBK-1: likewise when directions go back to TCP and switch again at random.
 func TestLibraryIsLikeTCPWhileSwitching(t *testing.T) {
 	library := ds.Library(t)
-	generated(t, true, func(t *testing.T, s script.Script) {
+	script.Generated(t, true, func(t *testing.T, s script.Script) {
 		likeTCP(t, s, library, both, "EXN_DS_TEST_SWITCH=3")
 	})
 }
@@ -199,7 +199,11 @@ func likeTCPBy(t *testing.T, by string, s script.Script, library string, with []
 		return script.Stage{Player: by, EnvOf: env, Patience: 6 * time.Second}
 	}
 
-	want, got := play(t, plain, s), play(t, stage(), s)
+	want, err := script.Reference(plain, s)
+	if err != nil {
+		t.Fatalf("%v\n%v", err, want)
+	}
+	got := play(t, stage(), s)
 	diff := script.Diff(want, got)
 	if diff == "" {
 		return

@@ -346,7 +346,7 @@ func TestBesideAnotherLibrary(t *testing.T) {
 	for name, player := range map[string]string{
 		"first":          behind(t, "export LD_PRELOAD="+other+":$LD_PRELOAD"),
 		"last":           behind(t, "export LD_PRELOAD=$LD_PRELOAD:"+other),
-		"in the program": ds.Build(t, "beside", []string{"-rdynamic"}, append(slices.Clone(playerSources), "beside.c")...),
+		"in the program": ds.Build(t, "beside", []string{"-rdynamic"}, append(slices.Clone(script.PlayerSources), "beside.c")...),
 	} {
 		t.Run(name, func(t *testing.T) {
 			stage := script.Stage{Player: player, Env: ds.Preload(library, ds.Fabric(t))}

@@ -16,11 +16,8 @@ func staticPlayer(t *testing.T) string {
 
 // SWI-1: what static programs see is what TCP gives, too.
 func TestStaticProgramIsLikeTCP(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left to make test-all: the same hooks, linked in another way")
-	}
 	by := staticPlayer(t)
-	byHand(t, 1, func(t *testing.T, s script.Script) {
+	script.ByHand(t, 1, func(t *testing.T, s script.Script) {
 		likeTCPBy(t, by, s, "", both)
 	})
 }

@@ -112,9 +112,6 @@ func TestInherited(t *testing.T) {
 
 // Who did not answer when a program was started is not held for one that never will.
 func TestInheritedUnanswered(t *testing.T) {
-	if testing.Short() {
-		t.Skip("left to make test-all: a minute")
-	}
 	plays(t, map[string][]int{"0a 0t 0h 0t 0L": {1, 3}})
 }
 
@@ -124,7 +121,7 @@ func TestInheritedAtRandom(t *testing.T) {
 	var back atomic.Int64
 	t.Cleanup(func() { // once all seeds are through
 		t.Logf("%d times back on the lane", back.Load())
-		if back.Load() == 0 && !ds.Late() && !ds.SeedsNamed() {
+		if back.Load() == 0 && !ds.Sampled() {
 			t.Error("nobody got back to the lane")
 		}
 	})
@@ -243,7 +240,7 @@ func TestPassedAtRandom(t *testing.T) {
 	ds.Build(t, "passed", nil, "passed.c")
 	var all atomic.Uint64
 	t.Cleanup(func() { // once all seeds are through
-		if all.Load() == 0 && !ds.Late() && !ds.SeedsNamed() {
+		if all.Load() == 0 && !ds.Sampled() {
 			t.Error("nobody got a lane")
 		}
 	})

@@ -72,7 +72,6 @@ func each(t *testing.T, seeds iter.Seq[uint64], f func(t *testing.T, seed uint64
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			ds.Hurry(t)
 			f(t, seed)
 		})
 	}
@@ -115,7 +114,6 @@ func TestBrokenIsNoticed(t *testing.T) {
 	for _, promise := range []string{"flipped-bit", "lost-byte", "again-is-end", "end-is-reset", "peek-takes", "spurious", "no-half-close", "sendfile-offset"} {
 		t.Run(promise, func(t *testing.T) {
 			t.Parallel()
-			ds.Hurry(t)
 			// Three connections, 5 MB; further seeds, since on a machine with much else to
 			// do a reader may always find bytes, whatever it was told.
 			const first, last = 10, 20
@@ -267,7 +265,7 @@ func TestHandsOver(t *testing.T) {
 	var times, back atomic.Int64
 	t.Cleanup(func() { // once all seeds are through
 		t.Logf("%d times, %d times back on the lane", times.Load(), back.Load())
-		if times.Load() == 0 && !ds.Late() && !ds.SeedsNamed() {
+		if times.Load() == 0 && !ds.Sampled() {
 			t.Error("nothing was handed over")
 		}
 	})
@@ -320,7 +318,7 @@ func TestMusl(t *testing.T) {
 	library, program := ds.Library(t), ds.BuildMusl(t, "stream", []string{"-I", ds.Headers()}, sources...)
 	var lane atomic.Uint64
 	t.Cleanup(func() { // once all seeds are through
-		if lane.Load() == 0 && !ds.Late() {
+		if lane.Load() == 0 && !ds.Sampled() {
 			t.Error("no byte went by a lane")
 		}
 	})

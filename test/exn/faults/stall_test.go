@@ -102,9 +102,6 @@ func TestJoinWhileStalled(t *testing.T) {
 
 // A node that was stopped for longer than neighbour entries and adverts live still comes back.
 func TestLongStall(t *testing.T) {
-	if testing.Short() {
-		t.Skip("short mode: takes a minute")
-	}
 	f := exn.Up(t, exn.Options{Nodes: 3})
 	f.OnlyExn("there is no daemon to stop")
 	a, b, c := f.Nodes[0], f.Nodes[1], f.Nodes[2]

@@ -58,7 +58,6 @@ const awaitPostgres = `for i in $(seq 200); do "$(ls -d /usr/lib/postgresql/*/bi
 
 // pgbench runs with several clients. PostgreSQL checks the sums.
 func TestPostgres(t *testing.T) {
-	long(t, "redis shows many small messages already")
 	root := debroot.Need(t, "postgresql", "postgresql-contrib")
 	f := exn.Up(t, exn.Options{})
 	a, b := f.Nodes[0], f.Nodes[1]

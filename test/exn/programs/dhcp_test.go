@@ -25,7 +25,6 @@ ip addr add "$ip/24" dev "$interface"
 
 // MCS-2: on a TAP a node gets its address by DHCP, and is then reachable.
 func TestDHCP(t *testing.T) {
-	long(t, "broadcast is tested by itself")
 	root := debroot.Need(t, "dnsmasq-base", "udhcpc", "iproute2")
 	f := exn.Up(t, exn.Options{TAP: true, Bare: true, Capture: true})
 	server, client := f.Nodes[0], f.Nodes[1]
@@ -88,7 +87,6 @@ func TestTcpdump(t *testing.T) {
 
 // tshark reads our captures: the frames, and the comment of each.
 func TestTshark(t *testing.T) {
-	long(t, "tshark is large")
 	root := debroot.Need(t, "tshark", "iputils-ping")
 	f := exn.Up(t, exn.Options{Capture: true})
 	f.OnlyExn("it has no captures of its own")

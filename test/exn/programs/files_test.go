@@ -136,7 +136,6 @@ Subsystem sftp internal-sftp
 
 // ssh, scp and rsync work.
 func TestSSH(t *testing.T) {
-	long(t, "nginx moves a large file already")
 	root := debroot.Need(t, "openssh-server", "openssh-client", "openssh-sftp-server", "rsync")
 	f := exn.Up(t, exn.Options{})
 	a, b := f.Nodes[0], f.Nodes[1]

@@ -51,9 +51,9 @@ func families(n *exn.Node, mtu int) []netip.Addr {
 	return []netip.Addr{n.IPv4, n.IPv6}
 }
 
-// Offloads change how a packet crosses, and nothing else, for every combination of the two ends.
-func TestOffloads(t *testing.T) {
-	long(t, "the defaults are everywhere")
+// Offloads change what a packet looks like on its way, and nothing else: every
+// combination of the two sides.
+func TestEachOffload(t *testing.T) {
 	for _, mtu := range []int{65535, 1500} {
 		for _, offload := range []string{"all", "none", "csum", "csum,tso"} {
 			t.Run(fmt.Sprintf("%d %s", mtu, offload), func(t *testing.T) {
