@@ -87,15 +87,12 @@ func (s *show) redis(ctx context.Context) error {
 	return nil
 }
 
-// rootGroup may use the fabric directory of the second scene: its programs are root's.
-const rootGroup = 0
-
 // bridge plays the second scene.
 func (s *show) bridge(ctx context.Context) error {
 	if s.Daemon == "" {
 		return missing{errors.New("no program exn-tun beside this one or in PATH: build it with make")}
 	}
-	made, err := path.PlainBridge(rootGroup)
+	made, err := path.PlainBridge(path.OwnUser)
 	if err != nil {
 		if left := needsRoot(err); left != nil {
 			return left

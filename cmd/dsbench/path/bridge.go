@@ -24,6 +24,9 @@ func Bridge(daemon string, group int) (*Path, error) {
 	return p, nil
 }
 
+// OwnUser as a group stands for none: only programs of our user may use the fabric directory.
+const OwnUser = -1
+
 // PlainBridge is Bridge without exn-tun bridge, until [Path.Announce].
 func PlainBridge(group int) (*Path, error) {
 	const hub = 2
@@ -50,6 +53,9 @@ func (p *Path) bridge(group int, hub netns.End) (err error) {
 		if err := p.start(i, exec.Command("sleep", "infinity")); err != nil {
 			return err
 		}
+	}
+	if group == OwnUser {
+		return p.private()
 	}
 	return p.share(group)
 }
