@@ -1,11 +1,10 @@
-// Package dissect takes the time of a message on a lane apart, for dsbench breakdown:
-// tracepoints see nothing of one that is written and read in shared memory.
+// Package dissect breaks down the time of a message on a lane into steps, for dsbench breakdown.
+// Tracepoints see nothing of a message that is written and read in shared memory.
 //
-// Two threads have a lane each way, in memory that both have mapped as two processes
-// have it, and send a message to and fro by the calls of internal/lane that package
-// directsockets makes for its connections, in its order. So what is seen is the lane
-// itself; a Conn adds locks, deadlines, counting and the scheduler of Go, which who
-// measures one beside it sees as the rest.
+// Two threads have a lane each way, in memory that both have mapped as two processes would. They
+// send a message back and forth by the calls of internal/lane that package directsockets makes for
+// its connections, in its order. So the result is the lane alone. A Conn adds locks, deadlines,
+// counting and Go's scheduler; measuring one beside it shows them as the difference.
 //
 // # Milestones
 //
@@ -14,22 +13,23 @@
 //	reader               │      awake ── seen ── copied ── returned ── call (of the answer)
 //	                     └─────────────────┘
 //
-// Rung and awake are only there if the reader sleeps. The time from one to the next is a
-// [Step]; a step is that of both directions together, so that all add up to a round trip.
+// Rung and awake occur only if the reader sleeps. The time from one milestone to the next is a
+// [Step]. A step covers both directions together, so all steps add up to a round trip.
 //
 // # Stamps
 //
-// A stamp takes 20 to 50 ns, as long as some steps. So a round trip has one, at one of the
-// milestones in turn, beside that of its beginning: nothing that comes before it is slower for
-// it. The mean of the middle half of each milestone's times since the beginning, less what a
-// stamp takes, is when it is passed, and what lies between two of them a step. Where
-// readers sleep a stamp is nothing beside a wake-up, whose length differs by more than the
-// other steps take: there each round trip that counts has all stamps. Round
-// trips without any stamp between them are made in turn with those: they are the whole
-// which the steps have to add up to, and do not by their making.
+// A stamp takes 20 to 50 ns, as long as some steps. So a round trip has only one stamp, at one of
+// the milestones in turn, besides the one at its beginning; nothing before the stamp is slowed down
+// by it. For each milestone, the mean of the middle half of its times since the beginning, less the
+// cost of a stamp, is when it is passed. A step lies between two of these.
 //
-// The clock is CLOCK_MONOTONIC of one process, read by both threads. Go's scheduler and
-// its collector interrupt some round trips, which are not among the middle half.
+// Where readers sleep, a stamp is negligible beside a wake-up, and the lengths of wake-ups differ
+// by more than the other steps take. There, each counted round trip has all stamps. Round trips
+// without a stamp in between are made in turn with those. They give the whole, which the steps have
+// to add up to although they are measured separately.
+//
+// The clock is CLOCK_MONOTONIC of one process, read by both threads. Go's scheduler and collector
+// interrupt some round trips, which are not in the middle half.
 package dissect
 
 import (
@@ -46,29 +46,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Config is what to send and how.
+// A Config says what to send and how.
 type Config struct {
 	Size   int           // bytes of a message
 	Rounds int           // round trips
-	Asleep bool          // readers sleep, else they poll
+	Asleep bool          // readers sleep; false: they poll
 	Pause  time.Duration // before each message
-	CPUs   [2]int        // of the sides; negative: any
+	CPUs   [2]int        // of the two sides; negative: any
 
-	slow     milestone // for tests: before this one
+	slow     milestone // for tests: delay this milestone
 	slowness time.Duration
 }
 
-// A milestone is something that a message passes.
+// A milestone is a point that a message passes.
 type milestone int
 
 const (
-	none     milestone = iota // the call of write
-	posted                    // its slot can be seen
-	rung                      // the writer knows that somebody sleeps, and is about to ring
-	awake                     // who slept is back
+	none     milestone = iota // write is called
+	posted                    // the slot is visible
+	rung                      // the writer knows that the reader sleeps, and is about to ring
+	awake                     // the sleeper is back
 	seen                      // the reader has found the slot
-	copied                    // it has the bytes
-	returned                  // it has given credit, and its call returns
+	copied                    // the reader has the bytes
+	returned                  // the reader has returned credit, and its call returns
 	milestones
 
 	every   milestone = -1
@@ -90,25 +90,25 @@ var steps = [milestones]Step{
 	returned: {Name: "credit", What: "until credit is given, who waits for it is looked for, and read returns"},
 }
 
-// Steps are all there may be, in their order, without times.
+// Steps returns all possible steps in order, without times.
 func Steps() []Step { return slices.Clone(steps[posted:]) }
 
-// ErrAwake is wrapped when there is too little to see of sides that sleep. On one CPU the
-// answer is there before who waits for it has gone to sleep.
+// ErrAwake means that the sides slept too rarely to measure. On one CPU the answer arrives before
+// the side that waits for it has gone to sleep.
 var ErrAwake = errors.New("in too few round trips both sides slept")
 
-// A Result is where the time of a round trip goes, in ns.
+// A Result says where the time of a round trip goes, in ns.
 type Result struct {
 	Steps []Step
 	Sum   float64 // of the steps
-	Whole float64 // of round trips without stamps between
+	Whole float64 // of round trips without stamps in between
 }
 
-// block is how many round trips are made without a stamp, and then with them, where none is
-// worth mentioning to begin and end a block.
+// block is how many round trips are made without a stamp, and then with stamps. In that many, the
+// beginning and end of a block are negligible.
 const block = 64
 
-// way are the milestones of a round trip in their order, each of both directions.
+// way returns the milestones of a round trip in order, each for both directions.
 func (c Config) way() (way []milestone) {
 	for m := posted; m < milestones; m++ {
 		if c.Asleep || m != rung && m != awake {
@@ -118,7 +118,7 @@ func (c Config) way() (way []milestone) {
 	return slices.Concat(way, way)
 }
 
-// stamp is the place in the way that has one in round trip i; -1: none.
+// stamp returns the place in the way that gets a stamp in round trip i; -1 means none.
 func (c Config) stamp(i, places int) int {
 	switch {
 	case c.Asleep && i%2 == 0, !c.Asleep && i/block%2 == 0:
@@ -129,7 +129,8 @@ func (c Config) stamp(i, places int) int {
 	return i % places
 }
 
-// index is where the stamp of a milestone is: each round trip has room for all, or for one.
+// index returns where the stamp of a milestone is stored: each round trip has room for all stamps,
+// or for one.
 func (c Config) index(i int, forth bool, m milestone) int {
 	switch {
 	case !c.Asleep:
@@ -163,7 +164,8 @@ func Run(ctx context.Context, c Config) (r Result, err error) {
 	var errs [2]error
 	for i, do := range []func() error{sides[0].lead, sides[1].follow} {
 		both.Go(func() {
-			runtime.LockOSThread() // and the thread ends with us: it is pinned
+			// not unlocked: the thread is pinned, so it ends with the goroutine
+			runtime.LockOSThread()
 			if errs[i] = pin(c.CPUs[i]); errs[i] == nil {
 				errs[i] = do()
 			}
@@ -185,7 +187,7 @@ func Run(ctx context.Context, c Config) (r Result, err error) {
 	return r, nil
 }
 
-// result takes the stamps apart.
+// result computes the steps from the stamps.
 func (c Config) result(sides [2]*side) (r Result, err error) {
 	from := c.Rounds / 10 / (2 * block) * (2 * block) // the first tenth is a warm-up
 	cost := clockCost()
@@ -215,7 +217,7 @@ func (c Config) result(sides [2]*side) (r Result, err error) {
 	return r, nil
 }
 
-// pollers: when each milestone is passed is the middle of its own round trips.
+// pollers: a milestone is passed at the middle of the times in its own round trips.
 func (c Config) pollers(sides [2]*side, from int, cost float64, took *[milestones]Step) (wholes []float64, err error) {
 	way := c.way()
 	since := make([][]float64, len(way))
@@ -223,7 +225,7 @@ func (c Config) pollers(sides [2]*side, from int, cost float64, took *[milestone
 		place := c.stamp(i, len(way))
 		switch {
 		case place >= 0:
-			at := sides[0].stamps[i] + sides[1].stamps[i] // one of them
+			at := sides[0].stamps[i] + sides[1].stamps[i] // one of them is 0
 			since[place] = append(since[place], float64(at-sides[0].begins[i])-cost)
 		case i%block == 0:
 			wholes = append(wholes, float64(sides[0].ends[i+block-1]-sides[0].begins[i]))
@@ -238,8 +240,8 @@ func (c Config) pollers(sides [2]*side, from int, cost float64, took *[milestone
 	return wholes, nil
 }
 
-// sleepers: each round trip has all stamps, which are nothing beside a wake-up; those
-// count in which both slept, and of these the middle half by how long they take.
+// sleepers: each round trip has all stamps, which are negligible beside a wake-up. Those count in
+// which both sides slept, and of these the middle half by their duration.
 func (c Config) sleepers(sides [2]*side, from int, took *[milestones]Step) (wholes []float64, err error) {
 	type trip struct {
 		steps [milestones]float64
@@ -258,7 +260,7 @@ each:
 		before := begin
 		for place, m := range way {
 			at := c.index(i, place < len(way)/2, m)
-			now := sides[0].stamps[at] + sides[1].stamps[at] // one of them
+			now := sides[0].stamps[at] + sides[1].stamps[at] // one of them is 0
 			if now == 0 {
 				continue each
 			}
@@ -281,10 +283,10 @@ each:
 	return wholes, nil
 }
 
-// fewest is how many round trips have to be seen.
+// fewest is how many round trips are needed.
 const fewest = 20
 
-// middle is the mean of the middle half.
+// middle returns the mean of the middle half.
 func middle(v []float64) (mean float64) {
 	slices.Sort(v)
 	v = v[len(v)/4 : len(v)-len(v)/4]
@@ -298,7 +300,7 @@ var epoch = time.Now()
 
 func now() int64 { return int64(time.Since(epoch)) }
 
-// clockCost is what lies between two stamps with nothing between them.
+// clockCost returns the time between two stamps with nothing between them.
 func clockCost() float64 {
 	const times = 1000
 	each := make([]float64, times)

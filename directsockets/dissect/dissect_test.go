@@ -17,7 +17,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var anywhere = [2]int{-1, -1}
 
-// configs are the ways of waiting.
+// configs returns the ways of waiting.
 func configs(t *testing.T) map[string]Config {
 	t.Helper()
 	var may unix.CPUSet
@@ -56,9 +56,8 @@ func names(r Result) (names []string) {
 	return names
 }
 
-// The steps are those that there are, and add up to the round trips without stamps in them.
-// What else the machine does makes the one or the other longer at times, and the race
-// detector all that is not a stamp.
+// The steps are the expected ones, and add up to the round trips without stamps. Other work on the
+// machine makes the one or the other longer at times, and the race detector everything but stamps.
 func TestAddsUp(t *testing.T) {
 	want := map[string][]string{"polling": {"post", "way", "copy", "credit"}, "asleep": {"post", "look", "wake", "way", "copy", "credit"}}
 	for name, c := range configs(t) {
@@ -83,7 +82,7 @@ func TestAddsUp(t *testing.T) {
 	}
 }
 
-// What takes longer shows in its step, and in the whole.
+// A slower step shows in its own time and in the whole.
 func TestSlowStepShows(t *testing.T) {
 	for name, c := range configs(t) {
 		c.slowness = 100 * time.Microsecond
@@ -105,7 +104,7 @@ func TestSlowStepShows(t *testing.T) {
 	}
 }
 
-// Every size goes round: by slots and by the window.
+// Every size makes the round trip: through slots and through the window.
 func TestSizes(t *testing.T) {
 	for _, size := range []int{1, 7, 120, 121, 4096, 100_000, largest} {
 		if r := run(t, Config{Size: size, Rounds: 100, CPUs: anywhere}); r.Sum <= 0 {
@@ -114,12 +113,12 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// Who is told to stop does, whether its sides poll or sleep.
+// Run stops when it is told to, whether its sides poll or sleep.
 func TestStops(t *testing.T) {
 	for name, c := range configs(t) {
 		why := errors.New("enough")
 		ctx, cancel := context.WithCancelCause(t.Context())
-		c.Rounds, c.Pause = 5_000_000, 0 // seconds
+		c.Rounds, c.Pause = 5_000_000, 0 // takes seconds
 		if c.Asleep {
 			c.Rounds = 200_000
 		}
@@ -130,8 +129,8 @@ func TestStops(t *testing.T) {
 	}
 }
 
-// A ring that comes late, for a message that was seen without it, wakes who sleeps for the
-// next one, which rings again.
+// A late ring, for a message that was seen without it, wakes the sleeper. The next message wakes it
+// again.
 func TestLateRing(t *testing.T) {
 	var over atomic.Bool
 	sides, err := makeSides(&Config{Size: 64, Rounds: 1, Asleep: true}, &over)

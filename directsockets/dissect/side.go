@@ -13,17 +13,16 @@ import (
 	"exnet/directsockets/internal/lane"
 )
 
-// geometry is that of a channel of one connection, with slots and window as they are
-// without options.
+// geometry is that of a channel with one connection, with the default slots and window.
 var geometry = lane.Geometry{Lanes: 2, Slots: 64, Windows: 2, Window: 1 << 20}
 
 const (
-	veloMax = 480       // as without options
+	veloMax = 480       // the default
 	largest = 512 << 10 // fits into a window
 	waiter  = 0
 )
 
-// errOver is that of a side whose other side has ended, or which was stopped.
+// errOver means that the other side has ended, or that this side was stopped.
 var errOver = errors.New("stopped")
 
 // A side is one end of the connection: it writes one lane and reads the other.
@@ -35,19 +34,19 @@ type side struct {
 	r         lane.Reader
 	mine      *lane.Control // in our memory
 	theirs    *lane.Control
-	bell      int // we sleep on
-	rings     int // the other side's
+	bell      int // our doorbell
+	rings     int // the other side's doorbell
 	rung      uint64
 
 	buf    []byte
 	stamps []int64 // of the milestones that this side passes; see Config.index
-	base   int     // of the direction and round trip that it is at
+	base   int     // for the current direction and round trip
 	wanted milestone
-	begins []int64 // lead's: of round trips that are timed
+	begins []int64 // lead's: of timed round trips
 	ends   []int64
 }
 
-// makeSides makes both, each with a mapping of its own of the other's memory.
+// makeSides makes both sides. Each has a mapping of its own of the other's memory.
 func makeSides(c *Config, over *atomic.Bool) (s [2]*side, err error) {
 	var fds [2]int
 	for i := range s {
@@ -86,15 +85,15 @@ func (s *side) close() {
 	unix.Close(s.bell)
 }
 
-// one is what is written into an eventfd.
+// one is what is written to an eventfd.
 var one = [8]byte{1}
 
-// wake gets the side out of its sleep.
+// wake ends the side's sleep.
 func (s *side) wake() { unix.Write(s.bell, one[:]) }
 
-// pass notes a milestone, if it is one that this round trip has a stamp for.
+// pass takes a stamp at a milestone, if this round trip has one there.
 func (s *side) pass(m milestone) {
-	if m != posted { // which is late when it is here
+	if m != posted { // posted is delayed in send, before the message
 		s.drag(m)
 	}
 	switch s.wanted {
@@ -105,7 +104,7 @@ func (s *side) pass(m milestone) {
 	}
 }
 
-// drag has a milestone come later, for tests.
+// drag delays a milestone, for tests.
 func (s *side) drag(m milestone) {
 	if s.config.slow == m {
 		for end := now() + int64(s.config.slowness); now() < end; {
@@ -113,7 +112,7 @@ func (s *side) drag(m milestone) {
 	}
 }
 
-// send is a call of write.
+// send does what a call of write does.
 func (s *side) send() error {
 	s.drag(posted)
 	for b := s.buf; len(b) > 0; {
@@ -127,8 +126,8 @@ func (s *side) send() error {
 	return nil
 }
 
-// ring tells a side of what was posted or given, if it sleeps: channel.ring, but for marks,
-// of which one connection has none.
+// ring rings the other side after a post or a credit, if it sleeps. It does what channel.ring does,
+// except for marks, which one connection does not need.
 func (s *side) ring(m milestone, mask *lane.Word) {
 	if mask.Load() == 0 {
 		return
@@ -142,7 +141,7 @@ func (s *side) ring(m milestone, mask *lane.Word) {
 	}
 }
 
-// receive is a call of read.
+// receive does what a call of read does.
 func (s *side) receive() error {
 	if s.config.Asleep {
 		s.sleep()
@@ -174,8 +173,8 @@ func (s *side) receive() error {
 	return nil
 }
 
-// sleep sleeps until something is posted. It arms for each look anew: a ring may be that of a
-// message which was seen without it, late, and nobody rings twice for one epoch.
+// sleep sleeps until something is posted. It arms again before each check: a ring may be the late
+// one of a message that was seen without it, and nobody rings twice for one epoch.
 func (s *side) sleep() {
 	s.mine.RxWaiters.Store(1 << waiter)
 	for {
@@ -184,14 +183,14 @@ func (s *side) sleep() {
 			break
 		}
 		var count [8]byte
-		unix.Read(s.bell, count[:]) // if it is interrupted, we look again
+		unix.Read(s.bell, count[:]) // if it is interrupted, the loop checks again
 	}
 	s.own.Disarm(waiter)
 	s.mine.RxWaiters.Store(0)
 }
 
-// want says which milestone of which direction gets a stamp in a round trip, if this side
-// passes it: what it writes, or what it reads.
+// want sets the milestone that gets a stamp in a direction of a round trip, if this side passes it:
+// what it writes, or what it reads.
 func (s *side) want(i int, forth bool, way []milestone) {
 	s.wanted, s.base = nothing, s.config.index(i, forth, none)
 	switch place := s.config.stamp(i, len(way)); {
@@ -203,7 +202,7 @@ func (s *side) want(i int, forth bool, way []milestone) {
 	}
 }
 
-// lead begins the round trips.
+// lead starts the round trips.
 func (s *side) lead() error {
 	way := s.config.way()
 	message, number := make([]byte, len(s.buf)), [8]byte{}
@@ -211,7 +210,7 @@ func (s *side) lead() error {
 		if s.config.Pause > 0 {
 			rest(s.config.Pause)
 		}
-		// Of what is timed as a block the messages are all the same.
+		// The messages of a block that is timed as a whole are all the same.
 		apart := s.config.Asleep || s.config.stamp(i, len(way)) >= 0
 		if apart || i%block == 0 {
 			binary.LittleEndian.PutUint64(number[:], uint64(i))
@@ -239,13 +238,13 @@ func (s *side) lead() error {
 	return nil
 }
 
-// timed says whether lead looks at its clock at the beginning of a round trip, or at the
-// end: of those without a stamp between them, at the first and the last of a block.
+// timed reports whether lead reads the clock at the beginning of a round trip, or at its end. Of
+// round trips without a stamp in between, that is at the first and the last of a block.
 func (s *side) timed(i, at, places int) bool {
 	return s.config.Asleep || s.config.stamp(i, places) >= 0 && at == 0 || i%block == at
 }
 
-// follow answers them.
+// follow answers the messages.
 func (s *side) follow() error {
 	way := s.config.way()
 	for i := range s.config.Rounds {
@@ -261,7 +260,7 @@ func (s *side) follow() error {
 	return nil
 }
 
-// rest is exact, where Go's timers wait for whole milliseconds.
+// rest is exact, while Go's timers wait for whole milliseconds.
 func rest(d time.Duration) {
 	for left := unix.NsecToTimespec(int64(d)); unix.Nanosleep(&left, &left) == unix.EINTR; {
 	}

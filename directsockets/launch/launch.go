@@ -5,8 +5,8 @@
 //	for _, obstacle := range p.Obstacles(os.Geteuid(), os.Getegid()) { … }
 //	err = unix.Exec(p.Path, args, launch.Options{}.Environment(library, os.Environ()))
 //
-// It starts nothing itself and knows no fabric: the library finds all it needs
-// in its environment, and in the memory of its peers.
+// It starts nothing itself and knows no fabric: the library finds everything in its environment and
+// in the memory of its peers.
 package launch
 
 import (
@@ -30,8 +30,8 @@ const (
 	preloadVariable = "LD_PRELOAD"
 )
 
-// Library finds the library: the one that EXN_LIBRARY names, else that beside
-// this program, else that in the lib directory beside its bin directory.
+// Library finds the library: the one that EXN_LIBRARY names, else the one beside this program, else
+// the one in the lib directory beside the program's bin directory.
 func Library() (string, error) {
 	if path := os.Getenv(LibraryVariable); path != "" {
 		path, err := filepath.Abs(path)
@@ -57,7 +57,7 @@ func Library() (string, error) {
 	return "", fmt.Errorf("no %s beside %s nor in ../lib: set %s to its path, or build it with make", libraryName, program, LibraryVariable)
 }
 
-// usable says why the dynamic linker would not load a library.
+// usable returns why the dynamic linker would not load a library.
 func usable(path string) error {
 	if strings.ContainsAny(path, " :") {
 		return fmt.Errorf("%q has a space or a colon in its path, at which %s is divided: put it elsewhere", path, preloadVariable)
@@ -75,19 +75,20 @@ func usable(path string) error {
 
 // Options are settings of the library.
 type Options struct {
-	Fabric  string // the fabric directory; empty: as the environment says, or the default
+	Fabric  string // the fabric directory; empty: from the environment, or the default
 	Require bool   // busy connections that stay on TCP are reset
-	Verbose bool   // the library says on standard error what happens to connections
+	Verbose bool   // the library reports on standard error what happens to connections
 
-	// Policy is what an administrator has decided; nil: as the environment says.
+	// Policy holds an administrator's decisions; nil: as the environment says.
 	Policy *policy.Policy
 
-	// Sanitizer is the address sanitizer that the program needs ([Program.Sanitizer]), or empty.
+	// Sanitizer is the address sanitizer that the program needs ([Program.Sanitizer]); may be
+	// empty.
 	Sanitizer string
 }
 
-// Environment is env with the library preloaded before whatever else is but an address
-// sanitizer, and with the options.
+// Environment returns env with the options, and with the library preloaded before everything else
+// but an address sanitizer.
 func (o Options) Environment(library string, env []string) []string {
 	env = slices.Clone(env)
 	preload := strings.FieldsFunc(value(env, preloadVariable), func(r rune) bool { return r == ':' || r == ' ' })
@@ -98,7 +99,8 @@ func (o Options) Environment(library string, env []string) []string {
 	if o.Sanitizer != "" && first == 0 {
 		preload, first = slices.Insert(preload, 0, o.Sanitizer), 1
 	}
-	others := slices.DeleteFunc(preload[first:], func(s string) bool { return s == library }) // run inside of run
+	// for a run inside of a run
+	others := slices.DeleteFunc(preload[first:], func(s string) bool { return s == library })
 	env = set(env, preloadVariable, strings.Join(slices.Concat(preload[:first], []string{library}, others), ":"))
 	if o.Fabric != "" {
 		env = set(env, "EXN_FABRIC", o.Fabric)
@@ -115,18 +117,17 @@ func (o Options) Environment(library string, env []string) []string {
 	return env
 }
 
-// isSanitizer: a shared run-time of gcc's or clang's address sanitizer, which ends a program into
-// which anything else was loaded before it.
+// isSanitizer reports whether a library is the shared run-time of gcc's or clang's address
+// sanitizer. A program ends if anything was loaded before its sanitizer.
 func isSanitizer(library string) bool {
 	name := filepath.Base(library)
 	return strings.HasPrefix(name, "libasan.so") || strings.HasPrefix(name, "libclang_rt.asan")
 }
 
-// ErrNotFound is wrapped by an error of [Find] that says that there is no such
-// program.
+// ErrNotFound means that [Find] found no such program.
 var ErrNotFound = errors.New("no such program")
 
-// Find finds a program as a shell does.
+// Find finds a program like a shell.
 func Find(name string, env []string) (*Program, error) {
 	if strings.Contains(name, "/") {
 		return open(name)
@@ -141,7 +142,7 @@ func Find(name string, env []string) (*Program, error) {
 			return p, nil
 		}
 		if found == nil && !errors.Is(err, ErrNotFound) {
-			found = err // it is there, but cannot be run; perhaps another can
+			found = err // it exists but cannot be run; perhaps another one can
 		}
 	}
 	if found != nil {
@@ -150,7 +151,7 @@ func Find(name string, env []string) (*Program, error) {
 	return nil, fmt.Errorf("%s: %w in PATH", name, ErrNotFound)
 }
 
-// value is what env says of a variable, the last time it does.
+// value returns the last value of a variable in env.
 func value(env []string, name string) (v string) {
 	for _, e := range env {
 		if n, text, _ := strings.Cut(e, "="); n == name {

@@ -22,7 +22,8 @@ func write(t *testing.T, dir, name string, text []byte) string {
 	return path
 }
 
-// obstacles finds a program and says what is in the way of user and group 1000.
+// obstacles finds a program and returns what prevents user and group 1000 from using the library in
+// it.
 func obstacles(t *testing.T, path string) []string {
 	t.Helper()
 	p, err := Find(path, nil)

@@ -18,26 +18,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Program is what an exec would run: a file, and if it is a script the
-// interpreters that in truth run.
+// A Program is what an exec would run: a file and, if it is a script, the interpreters that really
+// run.
 type Program struct {
 	Path  string // as given to execve
-	chain []file // the file, then each interpreter; the last is no script
+	chain []file // the file, then each interpreter; the last is not a script
 }
 
-// A file is what matters about a program file to the dynamic linker.
+// A file holds what matters about a program file to the dynamic linker.
 type file struct {
 	path         string
 	mode         fs.FileMode
 	owner, group uint32
-	capabilities bool   // has some, which also makes the linker ignore LD_PRELOAD
+	capabilities bool   // has file capabilities, for which the linker ignores LD_PRELOAD
 	script       bool   // begins with #!
-	problem      string // why the library cannot work in it, or ""
-	sanitizer    string // the address sanitizer that it needs, or ""
+	problem      string // why the library cannot work in it; may be empty
+	sanitizer    string // the address sanitizer that it needs; may be empty
 }
 
-// mostInterpreters is how many scripts in a row may be each other's
-// interpreters; Linux refuses after four.
+// mostInterpreters is how many scripts may be chained by their interpreters. Linux refuses after
+// four.
 const mostInterpreters = 5
 
 func open(path string) (*Program, error) {
@@ -66,7 +66,7 @@ func look(path string) (f file, interpreter string, err error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return f, "", fmt.Errorf("%s: %w", path, ErrNotFound)
 	case err != nil:
-		return f, "", err // a *PathError names it
+		return f, "", err // a *PathError names the path
 	case !info.Mode().IsRegular():
 		return f, "", fmt.Errorf("%s is not a program: %v", path, info.Mode().Type())
 	case unix.Access(path, unix.X_OK) != nil:
@@ -83,13 +83,13 @@ func look(path string) (f file, interpreter string, err error) {
 	}
 	opened, err := os.Open(path)
 	if errors.Is(err, fs.ErrPermission) {
-		return f, "", nil // may be run and not read: nothing is known against it
+		return f, "", nil // executable but not readable: assume that it works
 	}
 	if err != nil {
 		return f, "", err
 	}
 	defer opened.Close()
-	// As much as Linux reads of a script.
+	// Linux reads this much of a script.
 	first, err := bufio.NewReaderSize(opened, 256).Peek(256)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return f, "", fmt.Errorf("read %s: %w", path, err)
@@ -99,14 +99,13 @@ func look(path string) (f file, interpreter string, err error) {
 		line, _, _ = bytes.Cut(line, []byte("\n"))
 		return f, interpreterOf(strings.Fields(string(line))), nil
 	}
-	if program, err := elf.NewFile(opened); err == nil { // else binfmt_misc or execve have their say
+	if program, err := elf.NewFile(opened); err == nil { // otherwise binfmt_misc or execve decide
 		f.problem, f.sanitizer = problem(program, opened), sanitizer(program)
 	}
 	return f, "", nil
 }
 
-// interpreterOf is the program that the words behind #! run; when it is env,
-// what that runs.
+// interpreterOf returns the program that a #! line runs. If that is env, it returns what env runs.
 func interpreterOf(words []string) string {
 	if len(words) == 0 {
 		return "" // execve will refuse it
@@ -128,10 +127,10 @@ func interpreterOf(words []string) string {
 	return words[0]
 }
 
-// machines are the ELF machines of this architecture's programs.
+// machines are the ELF machines of programs for this architecture.
 var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
 
-// problem says why the library cannot work in a program file, or nothing.
+// problem returns why the library cannot work in a program file; may be empty.
 func problem(f *elf.File, r io.ReaderAt) string {
 	if m, known := machines[runtime.GOARCH]; f.Class != elf.ELFCLASS64 || known && f.Machine != m {
 		return fmt.Sprintf("is of another architecture (%v, %v) than the library", f.Machine, f.Class)
@@ -153,21 +152,20 @@ func problem(f *elf.File, r io.ReaderAt) string {
 	return "is linked statically, so nothing can be preloaded into it"
 }
 
-// sanitizer is the address sanitizer that a program file needs, or empty.
+// sanitizer returns the address sanitizer that a program file needs; may be empty.
 func sanitizer(f *elf.File) string {
-	needed, _ := f.ImportedLibraries() // without them it needs none
+	needed, _ := f.ImportedLibraries() // without imported libraries it needs none
 	if i := slices.IndexFunc(needed, isSanitizer); i >= 0 {
 		return needed[i]
 	}
 	return ""
 }
 
-// Sanitizer is the address sanitizer that the program needs, or empty.
+// Sanitizer returns the address sanitizer that the program needs; may be empty.
 func (p *Program) Sanitizer() string { return p.chain[len(p.chain)-1].sanitizer }
 
-// Obstacles says why connections of the program itself will stay on TCP when
-// somebody with an effective user and group ID runs it. What it starts in turn
-// may do better.
+// Obstacles returns why connections of the program itself will stay on TCP when it is run with this
+// effective user and group ID. Programs that it starts may not be affected.
 func (p *Program) Obstacles(uid, gid int) (all []string) {
 	for i, f := range p.chain {
 		name := f.path
@@ -178,7 +176,7 @@ func (p *Program) Obstacles(uid, gid int) (all []string) {
 			all = append(all, name+" "+f.problem)
 		}
 		// Linux ignores these modes of scripts.
-		const secure = ", and into such programs nobody may preload"
+		const secure = ", and the system ignores LD_PRELOAD for such programs"
 		switch {
 		case f.script:
 		case f.mode&fs.ModeSetuid != 0 && int(f.owner) != uid:

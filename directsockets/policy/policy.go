@@ -1,5 +1,5 @@
-// Package policy is what an administrator decides about direct sockets, for whole
-// hosts: which connections may take lanes, and with what settings programs run.
+// Package policy holds an administrator's decisions about direct sockets on a host: which
+// connections may use lanes, and with which settings programs run.
 //
 //	p, err := policyfile.Read("/etc/exnet/policy.toml")
 //	env = append(env, policy.Variable+"="+p.String())
@@ -7,16 +7,16 @@
 //	p := policy.Decode(os.Getenv(policy.Variable))  // in a program
 //	if p.Upgrades(name, policy.Out, 6379, peer) { … }
 //
-// Rules are tried in their order, and the first that fits a program or a connection
-// holds. A program gets all rules by its environment, as String writes them, and its
-// children inherit them; so a rule for postgres holds for what a shell starts.
-// What the environment says itself (EXN_DS_SPIN_US) wins over them. The C library
-// reads the same (../preload/policy.c).
+// Rules are tried in order, and the first that matches a program or a connection applies. A program
+// gets all rules through its environment, as String writes them, and its children inherit them. So
+// a rule for postgres applies to a postgres that a shell starts. A setting in the environment
+// itself (EXN_DS_SPIN_US) overrides the rules. The C library reads the same text
+// (../preload/policy.c).
 //
 // # What it is not
 //
-// It is no access control: who sets the environment of a program decides. It says
-// what programs should do, not what they can.
+// It is no access control: whoever sets the environment of a program decides. It says what programs
+// should do, not what they can do.
 package policy
 
 import (
@@ -32,19 +32,19 @@ import (
 // Variable names the environment variable that the library reads.
 const Variable = "EXN_DS_POLICY"
 
-// A Policy is rules, in their order.
+// A Policy is a list of rules, in order.
 type Policy struct {
 	Programs    []Program
 	Connections []Connection
 }
 
-// A Program is settings for programs.
+// A Program is a rule with settings for programs.
 type Program struct {
 	Name     string            // a pattern: * and ?
-	Settings map[string]string // as variables of the environment
+	Settings map[string]string // environment variables
 }
 
-// Directions of a connection, as its program sees them.
+// Directions of a connection, from its program's view.
 const (
 	In  = "in"  // accepted
 	Out = "out" // connected
@@ -60,10 +60,10 @@ type Connection struct {
 	Upgrade   bool
 }
 
-// Ports are those from the first to the last.
+// Ports is a range of ports, from First to Last inclusive.
 type Ports struct{ First, Last uint16 }
 
-// String writes the rules for the library.
+// String encodes the rules for the library.
 func (p *Policy) String() string {
 	var b strings.Builder
 	for _, g := range p.Programs {
@@ -97,8 +97,8 @@ func list(all []string) string {
 	return strings.Join(all, ",")
 }
 
-// Decode reads what String has written. What it does not understand it leaves out:
-// who wrote it has been told.
+// Decode parses the result of String. It leaves out what it does not understand; the tool that
+// wrote it reports that.
 func Decode(text string) *Policy {
 	p := new(Policy)
 	for record := range strings.SplitSeq(text, ";") {
@@ -137,7 +137,7 @@ func portsOf(list string) (all []Ports, ok bool) {
 	return all, true
 }
 
-// ParsePorts reads a port, or a range like 8000-8010.
+// ParsePorts parses a port, or a range like 8000-8010.
 func ParsePorts(text string) (r Ports, ok bool) {
 	first, last, ranged := strings.Cut(text, "-")
 	if !ranged {
@@ -162,7 +162,7 @@ func addressesOf(list string) (all []netip.Prefix, ok bool) {
 	return all, true
 }
 
-// Setting is the value of a setting for a program, or "".
+// Setting returns the value of a setting for a program, or "".
 func (p *Policy) Setting(program, variable string) string {
 	for _, g := range p.Programs {
 		if fits(g.Name, program) {
@@ -172,9 +172,9 @@ func (p *Policy) Setting(program, variable string) string {
 	return ""
 }
 
-// Upgrades says whether a connection of a program may take lanes: one that it
-// accepted (In) or connected (Out), by the server's port and the address of the
-// other end.
+// Upgrades reports whether a connection of a program may use lanes. direction says whether the
+// program accepted it (In) or connected it (Out). port is the server's port, and peer the address
+// of the other end.
 func (p *Policy) Upgrades(program, direction string, port uint16, peer netip.Addr) bool {
 	for _, c := range p.Connections {
 		if fits(c.Program, program) && (c.Direction == Any || c.Direction == direction) &&

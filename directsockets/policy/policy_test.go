@@ -46,7 +46,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// Whatever the environment has, it is taken for rules or for none.
+// Whatever the environment contains, it is taken for rules or for none.
 func FuzzDecode(f *testing.F) {
 	f.Add(rules)
 	f.Add("connection [ any 1-x any no;program;;connection * in any any")

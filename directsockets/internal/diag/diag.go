@@ -1,4 +1,4 @@
-// Package diag asks the kernel, by sock_diag, whose a TCP socket is, and what it has carried.
+// Package diag asks the kernel, by sock_diag, who owns a TCP socket and what it has carried.
 package diag
 
 import (
@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Open makes a socket for questions about the network namespace of this process.
+// Open makes a socket for questions about the network namespace of this thread.
 func Open() (int, error) {
 	return unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_SOCK_DIAG)
 }
 
-// Question and answer are struct inet_diag_req_v2 and struct inet_diag_msg of linux/inet_diag.h
-// behind a netlink header; their id begins at these offsets.
+// Question and answer are struct inet_diag_req_v2 and struct inet_diag_msg of linux/inet_diag.h,
+// after a netlink header. Their IDs begin at these offsets.
 const (
 	header     = 16
 	question   = header + 56
@@ -27,34 +27,35 @@ const (
 	answerID   = header + 4
 	answerUID  = header + 64
 	inode      = header + 68
-	ends       = 2 + 2 + 16 + 16 // of the id: ports and addresses
+	ends       = 2 + 2 + 16 + 16 // of the ID: ports and addresses
 	byFamily   = 20              // SOCK_DIAG_BY_FAMILY
 
 	information = 2 // INET_DIAG_INFO
 )
 
-var errOther = errors.New("what came is no answer to the question")
+var errOther = errors.New("the answer is not to this question")
 
-// An End is what the kernel knows of a socket.
+// An End is what the kernel knows about a socket.
 type End struct {
-	Inode uint64 // 0: nobody holds it any more
+	Inode uint64 // 0: no process holds it any more
 	UID   uint32
 	// What a TCP connection has carried, as this end counts it.
-	Counts                       bool   // the rest is known
-	Repeats                      bool   // what it has sent, since no acknowledgement comes
+	Counts                       bool   // the fields below are known
+	Repeats                      bool   // it retransmits, because no acknowledgement comes
 	Sent, Acknowledged, Received uint64 // bytes; a SYN and a FIN may count as one each
 }
 
-// Lookup asks by a socket of Open for the socket of that protocol that has these ends. Only an answer of the
-// kernel, to this question and about that socket, counts: another process may have the socket that asks, too.
-// ENOENT: there is none, or the kernel has no module that knows the sockets of the protocol.
+// Lookup asks, on a socket of Open, for the socket of that protocol with these ends. Only an answer
+// of the kernel to this question and about that socket counts, because another process may have the
+// asking socket, too. ENOENT means that there is no such socket, or that the kernel has no module
+// that knows the protocol's sockets.
 func Lookup(s int, protocol byte, local, remote netip.AddrPort) (End, error) {
 	q := Question(protocol, local, remote)
 	if err := unix.Sendto(s, q, unix.MSG_DONTWAIT, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return End{}, err
 	}
 	var a [1024]byte
-	n, from, err := unix.Recvfrom(s, a[:], unix.MSG_DONTWAIT) // answered synchronously
+	n, from, err := unix.Recvfrom(s, a[:], unix.MSG_DONTWAIT) // the kernel answers synchronously
 	if err != nil {
 		return End{}, err
 	}
@@ -70,7 +71,7 @@ func Lookup(s int, protocol byte, local, remote netip.AddrPort) (End, error) {
 		return End{}, errOther
 	}
 	id := q[questionID:]
-	if a[header] == unix.AF_INET6 { // also of an IPv6 socket with mapped addresses
+	if a[header] == unix.AF_INET6 { // also for an IPv6 socket with mapped addresses
 		l, r := local.Addr().As16(), remote.Addr().As16()
 		putEnds(id, local, remote, l[:], r[:])
 	}
@@ -84,7 +85,7 @@ func Lookup(s int, protocol byte, local, remote netip.AddrPort) (End, error) {
 
 // count reads what an end has carried from the attributes of an answer.
 func (e *End) count(attributes []byte) {
-	// Of struct tcp_info of linux/tcp.h; the last came with Linux 4.19.
+	// Offsets in struct tcp_info of linux/tcp.h; the last field came with Linux 4.19.
 	const repeats, acked, received, sent, all = 2, 120, 128, 200, 208
 	order := binary.NativeEndian
 	for rest := attributes; len(rest) >= unix.SizeofRtAttr; {
@@ -100,7 +101,7 @@ func (e *End) count(attributes []byte) {
 	}
 }
 
-// Question is the packet that asks; its number is drawn at random.
+// Question returns the packet of a question, with a random sequence number.
 func Question(protocol byte, local, remote netip.AddrPort) []byte {
 	q, order := make([]byte, question), binary.NativeEndian
 	order.PutUint32(q[0:], question)

@@ -1,28 +1,29 @@
 package lane
 
-// An advert announces bytes which the reader copies from where they lie: in the writer's
-// own memory (the slot ZCopy), or in those of its windows that a program has as a buffer
-// (Buffer). One is out at a time, and nothing follows it before it is over; ext-ds.md,
-// section 5, has the order of withdrawing it.
+// An advert announces bytes that the reader copies from where they lie: in the writer's own memory
+// (tag ZCopy), or in those of its windows that a program has as a buffer (tag Buffer). Only one is
+// outstanding at a time, and nothing follows it before it has ended. ext-ds.md, section 5,
+// describes how to withdraw it.
 
-// Least is the length from which on the reader takes adverts; 0: none.
+// Least returns the shortest advert that the reader takes; 0: none.
 func (w *Writer) Least() uint64 { return w.peer.zcopyLeast.Load() }
 
-// Wanted says that the reader takes the advert that is out, those in its sight always, and
-// that nobody has begun to withdraw it: who finds the reader busy then must go on until it is
-// not, since that gets nothing more of this advert, and sleeps.
+// Wanted reports whether the reader takes the outstanding advert, and nobody has begun to withdraw
+// it. A reader always takes adverts in the windows. A thread that finds the reader busy during a
+// withdrawal must wait until it is not: the reader gets nothing more of this advert, and sleeps.
 func (w *Writer) Wanted() bool {
 	return (w.advert.here || w.Least() != 0) && w.own.zcopyWithdrawn.Load() < w.advert.number
 }
 
-// Advertise announces n bytes at an address of ours. They count as they are taken.
-// False: there is no slot, or the last advert is out, or Settle does not know of it.
+// Advertise announces n bytes at an address of ours. They count as sent when they are taken. It
+// returns false if there is no slot, if the last advert is outstanding, or if Settle was not called
+// for it.
 func (w *Writer) Advertise(address uintptr, n int) bool {
 	return w.advertise(ZCopy, uint64(address), n)
 }
 
-// AdvertiseBuffer announces n bytes in the windows, of a run that [Pool.Lend] gave, for a reader
-// that knows Buffer.
+// AdvertiseBuffer announces n bytes in the windows, in a run from [Pool.Lend], to a reader that
+// knows Buffer.
 func (w *Writer) AdvertiseBuffer(at uint64, n int) bool { return w.advertise(Buffer, at, n) }
 
 func (w *Writer) advertise(t Tag, where uint64, n int) bool {
@@ -39,7 +40,7 @@ func (w *Writer) advertise(t Tag, where uint64, n int) bool {
 	return true
 }
 
-// Advertised says that an advert is out, after a look at what was taken of it.
+// Advertised reports whether an advert is outstanding. It first checks how much of it was taken.
 func (w *Writer) Advertised() bool {
 	if w.advert.left > 0 {
 		w.takeAdvert()
@@ -58,14 +59,14 @@ func (w *Writer) takeAdvert() {
 	w.bytes += n
 }
 
-// ZCopied are the bytes taken of all adverts, as last looked at.
+// ZCopied returns the bytes taken from all adverts, as of the last check.
 func (w *Writer) ZCopied() uint64 { return w.advert.taken }
 
-// Settle is for who made the advert: it knows of its end.
+// Settle is called by the maker of the advert, once it knows that the advert has ended.
 func (w *Writer) Settle() { w.advert.owed = false }
 
-// Retract withdraws the advert that is out. False: the reader is copying, which
-// matters unless it is gone. The store of the number is fence (3).
+// Retract withdraws the outstanding advert. It returns false while the reader is copying, which
+// does not matter if the reader is gone. The store of the number is fence (3).
 func (w *Writer) Retract(gone bool) bool {
 	if !w.Advertised() {
 		return true
@@ -74,12 +75,12 @@ func (w *Writer) Retract(gone bool) bool {
 	if !gone && w.peer.zcopyBusy.Load() != 0 {
 		return false
 	}
-	w.takeAdvert() // nothing more comes
+	w.takeAdvert() // nothing more will be taken
 	w.advert.left = 0
 	return true
 }
 
-// openAdvert takes an advert. The address of a ZCopy is for the kernel to check.
+// openAdvert takes an advert. The kernel checks the address of a ZCopy.
 func (r *Reader) openAdvert(t Tag) bool {
 	address, n := getWords(payload(r.ring, r.slot))
 	if n == 0 || n>>62 != 0 || address+n < address || t == Buffer && address+n > uint64(len(r.windows)) {
@@ -91,8 +92,7 @@ func (r *Reader) openAdvert(t Tag) bool {
 	return true
 }
 
-// Meet opens an advert that comes next. It drops one that is withdrawn once
-// something is behind it.
+// Meet opens an advert that comes next. It drops a withdrawn one once something follows it.
 func (r *Reader) Meet() (dropped bool) {
 	for ; ; dropped = true {
 		if r.pieceLeft > 0 || r.off > 0 {
@@ -113,10 +113,10 @@ func (r *Reader) Meet() (dropped bool) {
 	}
 }
 
-// void says that the advert that we came to is withdrawn.
+// void reports whether the current advert was withdrawn.
 func (r *Reader) void() bool { return r.peer.zcopyWithdrawn.Load() >= r.advert.number }
 
-// Advert is how many bytes there are to pull of the advert that we have come to.
+// Advert returns how many bytes of the current advert can be pulled.
 func (r *Reader) Advert() uint64 {
 	if r.advert.stuck || r.advert.over {
 		return 0
@@ -124,22 +124,22 @@ func (r *Reader) Advert() uint64 {
 	return r.advert.left
 }
 
-// Stuck says that the advert that we have come to could not be copied.
+// Stuck reports whether the current advert could not be copied.
 func (r *Reader) Stuck() bool { return r.advert.left > 0 && r.advert.stuck }
 
-// AtAdvert says that we have come to one that has bytes left, or had.
+// AtAdvert reports whether the current item is an advert with bytes left.
 func (r *Reader) AtAdvert() bool { return r.advert.left > 0 }
 
-// ZCopied are the bytes taken of all adverts.
+// ZCopied returns the bytes taken from all adverts.
 func (r *Reader) ZCopied() uint64 { return r.advert.taken }
 
-// Invite says which adverts we take: of at least so many bytes; 0: none.
+// Invite sets the shortest advert that we take; 0: none.
 func (r *Reader) Invite(least uint64) { r.own.zcopyLeast.Store(least) }
 
-// Pull copies bytes of the advert. Those at an address of the writer's process fetch gets,
-// and says how many. The stores of zcopyBusy are fence (4) and
-// the release of the credit. If there are none, and the advert is not withdrawn, it
-// is stuck: hostile says that something is behind it all the same.
+// Pull copies bytes of the advert. fetch gets bytes at an address of the writer's process, and
+// returns how many. The stores of zcopyBusy are fence (4) and the release of the credit. If fetch
+// returns none and the advert is not withdrawn, the advert is stuck; hostile reports that something
+// follows it nevertheless.
 func (r *Reader) Pull(b []byte, fetch func(address uint64, b []byte) int) (n int, hostile bool) {
 	a := &r.advert
 	b = b[:min(uint64(len(b)), a.left)]

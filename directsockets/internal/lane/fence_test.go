@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ext-ds.md, section 5: of two who store a word and then load that of the other, one sees
-// the other's. All sleeping and all withdrawing is built on it.
+// ext-ds.md, section 5: if two threads each store a word and then load the other's, at least one
+// sees the other's store. All sleeping and all withdrawing depends on that.
 func TestStoreIsAFence(t *testing.T) {
 	m, fd, err := New(small)
 	if err != nil {
@@ -20,7 +20,7 @@ func TestStoreIsAFence(t *testing.T) {
 	const over = -1
 	a, b := &m.Control(0).zcopyBusy, &m.Control(1).zcopyWithdrawn
 	var round, done atomic.Int64
-	var seen uint64 // of a, by who stores b
+	var seen uint64 // value of a, as seen by the thread that stores b
 	go func() {
 		for i := int64(1); ; i++ {
 			for now := round.Load(); now != i; now = round.Load() {
@@ -40,7 +40,7 @@ func TestStoreIsAFence(t *testing.T) {
 		a.Store(0)
 		b.Store(0)
 		round.Store(i + 1)
-		for range i % 32 { // the other sees the round later
+		for range i % 32 { // the other thread sees the round later
 			done.Load()
 		}
 		a.Store(1)

@@ -15,17 +15,17 @@ import (
 
 var small = Geometry{Lanes: 2, Slots: 16, Windows: 2, Window: 16 << 10}
 
-// memory is one that is not shared: what a test wants to spoil.
+// memory returns one that is not shared, for tests that damage it.
 func memory(g Geometry) *Memory {
 	return &Memory{Geometry: g, b: make([]byte, g.Size())} // large, so it is aligned
 }
 
-// pool is one without a budget.
+// pool returns one without a budget.
 func pool(own, peer *Memory) *Pool {
 	return NewPool(own, peer, 64<<10, func(uint64, bool) bool { return true })
 }
 
-// ends are both ends of lane 0: what a writes, b reads.
+// ends returns both ends of lane 0: b reads what a writes.
 func ends(g Geometry) (w Writer, r Reader, a, b *Memory) {
 	a, b = memory(g), memory(g)
 	return NewWriter(pool(a, b), 0), NewReader(b, a, 0), a, b
@@ -75,7 +75,7 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-// What the reader hands back is what it has not taken.
+// The reader hands back exactly the bytes that it has not taken.
 func TestWithdraw(t *testing.T) {
 	for taken := range 900 {
 		w, r, _, _ := ends(small)
@@ -116,7 +116,7 @@ func TestWithdraw(t *testing.T) {
 	}
 }
 
-// Credit that cannot be ends the lane.
+// Impossible credit breaks the lane.
 func TestCredit(t *testing.T) {
 	for name, spoil := range map[string]func(c *Control){
 		"slots above":  func(c *Control) { c.slotsTaken.Store(3) },
@@ -162,14 +162,14 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// Slots are taken for what the C library takes them for.
+// This package judges slots as the C library does.
 func TestSlots(t *testing.T) {
 	littleEndian(t)
 	all := vector.Lines(t, vectors+"slots.txt")
 	for i := 0; i+1 < len(all); i += 2 {
 		answer, name, _ := strings.Cut(strings.Join(all[i+1], " "), " # ")
 		if strings.HasPrefix(name, "a date") {
-			answer = "is hostile" // for who has not asked for dates, as this package
+			answer = "is hostile" // for a reader that has not asked for dates, as this package
 		}
 		_, r, a, _ := ends(small)
 		r.slot = vector.Number(t, all[i][1])
@@ -203,8 +203,8 @@ func TestSlots(t *testing.T) {
 	}
 }
 
-// Both ends of the scenes: what our writer puts into its memory for a send, and
-// what our reader gives for what the C library has put there, and as credit.
+// Both ends of the scenes: our writer puts the same into its memory for a send, and our reader
+// returns what the C library has put there, and the same credit.
 func TestScenes(t *testing.T) {
 	littleEndian(t)
 	for _, name := range []string{"forward", "close", "abort", "leave", "withdraw"} {
@@ -213,7 +213,7 @@ func TestScenes(t *testing.T) {
 }
 
 func scene(t *testing.T, all [][]string) {
-	files := map[string]*Memory{"a": memory(small), "b": memory(small)}   // by the vectors
+	files := map[string]*Memory{"a": memory(small), "b": memory(small)}   // from the vectors
 	written := map[string]*Memory{"a": memory(small), "b": memory(small)} // by our writers
 	other := map[string]string{"a": "b", "b": "a"}
 	writers, readers := map[string]*Writer{}, map[string]*Reader{}
@@ -223,7 +223,7 @@ func scene(t *testing.T, all [][]string) {
 		writers[end], readers[end] = &w, &r
 	}
 	sent, compared := 0, 0
-	back := map[string]bool{} // this end's reader has set go_back, and waits for BACK
+	back := map[string]bool{} // this end's reader has set go_back and waits for BACK
 	for i, l := range all {
 		end := l[1]
 		switch {
@@ -234,7 +234,7 @@ func scene(t *testing.T, all [][]string) {
 			if at < slots || at >= window || (at-slots)%slotSize != 0 {
 				continue // credit and windows are compared with their slots
 			}
-			// A slot: our writer posts the same.
+			// A slot: our writer posts the same one.
 			k := writers[end].slot
 			s := status(statusWord(files[end].ring(0), k).Load())
 			if s.look() == Command {
@@ -245,7 +245,7 @@ func scene(t *testing.T, all [][]string) {
 				writers[end].Post(s.tag(), x, y)
 			}
 		case l[0] == "call" && l[2] == "send":
-			// What went by TCP stands before it.
+			// Bytes that went by TCP come before it.
 			b := vector.Unfold(t, l[6:])
 			w := writers[end]
 			if w.switched == 0 && w.slot == 0 {
@@ -269,7 +269,7 @@ func scene(t *testing.T, all [][]string) {
 		case l[0] == "call" && l[2] == "recv":
 			r := readers[end]
 			if back[end] {
-				back[end] = r.Skip() != Command // what was not taken comes by TCP
+				back[end] = r.Skip() != Command // the rest comes by TCP
 				continue
 			}
 			for r.Look() == Command {
@@ -310,7 +310,7 @@ func scene(t *testing.T, all [][]string) {
 	}
 }
 
-// MapPeer takes no file that its owner, or anybody, could change under us.
+// MapPeer accepts no file that its owner, or anyone, could change under us.
 func TestMapPeer(t *testing.T) {
 	own, fd, err := New(small)
 	if err != nil {
@@ -357,8 +357,8 @@ func TestMapPeer(t *testing.T) {
 	}
 }
 
-// Whatever is in the writer's memory: no panic, no endless loop, nothing outside
-// of it, and credit that only grows.
+// Whatever the writer's memory contains, there is no panic, no endless loop and no access outside
+// of it, and credit only grows.
 func FuzzReader(f *testing.F) {
 	valid := makeStatus(1, 16, RMAInfo)
 	f.Add(binary.NativeEndian.AppendUint64(nil, uint64(valid)), uint16(0), uint64(3), uint64(0))
@@ -403,7 +403,7 @@ func FuzzReader(f *testing.F) {
 	})
 }
 
-// A slot of which a part was taken is changed by its writer.
+// The writer changes a slot that was partly taken.
 func TestSlotChangesWhileRead(t *testing.T) {
 	for name, now := range map[string]status{
 		"taken back": makeStatus(0, 100, VELO), "a control message": makeStatus(1, 16, Back),
@@ -421,7 +421,7 @@ func TestSlotChangesWhileRead(t *testing.T) {
 	}
 }
 
-// Whatever a reader says of credit: our slots and window stay ours.
+// Whatever credit a reader claims, our slots and window stay within bounds.
 func FuzzWriter(f *testing.F) {
 	f.Add(uint64(1), uint64(100), uint64(1), []byte{10, 200, 30})
 	f.Add(uint64(1<<63), uint64(5), uint64(0), []byte{255, 255, 255, 255})
@@ -463,8 +463,8 @@ func TestNoAllocation(t *testing.T) {
 	}
 }
 
-// A reader that takes little at a time rings once there is the room that the writer waits for, not before,
-// and one that takes all whatever the writer did meanwhile.
+// A reader that takes small parts rings once there is the room that the writer waits for, and not
+// before. A reader that takes everything rings whatever the writer did meanwhile.
 func TestAsk(t *testing.T) {
 	for _, g := range []Geometry{small, {Lanes: 2, Slots: 64, Windows: 128, Window: 256 << 10}} {
 		w, r, _, _ := ends(g)
@@ -504,7 +504,7 @@ func TestAsk(t *testing.T) {
 				for r.Posted() {
 					read(1 << 20)
 				}
-			} else if i%3 == 1 { // others write, too, while somebody sleeps
+			} else if i%3 == 1 { // other threads write, too, while one sleeps
 				fill(i + 1)
 				for r.Posted() {
 					read(1 << 20)

@@ -1,11 +1,11 @@
 package lane
 
-// A run is windows that a program has as a buffer: writes out of it are announced where they
-// lie. Lanes use windows from the first on, runs are found from the last.
+// A run is a row of windows that a program has as a buffer. Writes from it are announced where they
+// lie. Lanes use windows from the first on; runs are taken from the last on down.
 type run struct{ first, end int }
 
-// Lend takes windows for n bytes from the lanes; nil: there are not so many in a row that no
-// lane has had, or their memory is not granted.
+// Lend takes windows for n bytes from the lanes. It returns nil if there are not that many in a row
+// that no lane has used, or if the budget does not grant their memory.
 func (p *Pool) Lend(n int) []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -40,10 +40,11 @@ func (p *Pool) Lend(n int) []byte {
 	return p.own.windows()[from : from+n : from+n]
 }
 
-// paid says that the budget has granted all of a window: a buffer was there.
+// paid reports whether the budget has granted all of a window, because it was part of a buffer
+// before.
 func (p *Pool) paid(n int) bool { return p.touched[n/64]>>(n%64)&1 == 1 }
 
-// Lent says where in the windows b lies, if it lies in one buffer.
+// Lent returns where in the windows b lies, if it lies in one buffer.
 func (p *Pool) Lent(b []byte) (at uint64, ok bool) {
 	at, ok = offset(p.own.windows(), b)
 	if !ok {
@@ -60,7 +61,7 @@ func (p *Pool) Lent(b []byte) (at uint64, ok bool) {
 	return 0, false
 }
 
-// Return gives the windows of a buffer back.
+// Return returns the windows of a buffer.
 func (p *Pool) Return(b []byte) {
 	at, _ := offset(p.own.windows(), b)
 	p.mu.Lock()

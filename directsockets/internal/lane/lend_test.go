@@ -5,13 +5,14 @@ import (
 	"testing"
 )
 
-// No window is a lane's and a buffer's, or that of two buffers, whatever comes and goes; and the
-// budget grants each byte once.
+// Whatever comes and goes, no window belongs to a lane and a buffer, or to two buffers. The budget
+// grants each byte once.
 func TestLend(t *testing.T) {
 	g := Geometry{Lanes: 32, Slots: 16, Windows: 24, Window: 16 << 10}
 	a, b := memory(g), memory(g)
 	for lane := range g.Lanes {
-		b.Control(lane).Generation.Store(1) // their readers take nothing: a window stays with its lane
+		// their readers take nothing, so a window stays with its lane
+		b.Control(lane).Generation.Store(1)
 	}
 	var lends, refused, lanes int
 	for seed := range uint64(200) {

@@ -5,13 +5,13 @@ import (
 	"testing"
 )
 
-// Each lane that was marked is seen once, and what bits do not tell the count does.
+// Each marked lane is seen once, and the count shows what the bits do not.
 func TestMarks(t *testing.T) {
 	const w = 3
 	g := small
 	g.Lanes = mostLanes
 	peer := memory(g)
-	peer.Mark(7, Ask(w, 1)) // before us
+	peer.Mark(7, Ask(w, 1)) // before NewMarks
 	marks := NewMarks(peer, w)
 	gather := func() (seen []uint32, all bool) {
 		all = marks.Gather(func(lane uint32) { seen = append(seen, lane) })

@@ -19,7 +19,7 @@ const (
 	mostWindows             = 4096
 )
 
-// Valid says whether files of this geometry may be.
+// Valid reports whether files may have this geometry.
 func (g Geometry) Valid() bool {
 	within := func(n, least, most uint32) bool { return least <= n && n <= most }
 	return within(g.Lanes, leastLanes, mostLanes) &&
@@ -27,7 +27,7 @@ func (g Geometry) Valid() bool {
 		within(g.Windows, 1, mostWindows) && within(g.Window, leastWindow, mostWindow) && g.Window&(g.Window-1) == 0
 }
 
-// Size is that of a file of this geometry.
+// Size returns the size of a file of this geometry.
 func (g Geometry) Size() uint64 {
 	lanes := uint64(g.Lanes)
 	n := headSize + lanes*ctlSize + lanes*uint64(g.Slots)*slotSize
@@ -36,25 +36,25 @@ func (g Geometry) Size() uint64 {
 
 func (g Geometry) windows() uint64 { return uint64(g.Windows) * uint64(g.Window) }
 
-// Touched is how many bytes of a file one lane uses, besides windows.
+// Touched returns how many bytes of a file one lane uses, besides windows.
 func (g Geometry) Touched() uint64 { return ctlSize + uint64(g.Slots)*slotSize }
 
-// A Memory is a mapped file, ours or the peer's. The geometry is what was
-// checked when it was mapped; what the head says of it later is not looked at.
+// A Memory is a mapped file, ours or the peer's. The geometry is the one that was checked when it
+// was mapped; later values in the head are ignored.
 type Memory struct {
 	Geometry
 	b []byte
 }
 
-// The seals of a file: nobody can resize it, and nobody but the owner, who has
-// mapped it before, can write it, however it is reopened.
+// The seals of a file. Nobody can resize it. Nobody but the owner, who mapped it before sealing,
+// can write to it, however it is reopened.
 const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_FUTURE_WRITE
 
-// ErrHostile is wrapped by what says that a peer breaks the rules.
+// ErrHostile means that a peer breaks the rules.
 var ErrHostile = errors.New("the peer breaks the rules of ext-ds.md")
 
-// New makes and seals a file of ours. The caller closes the descriptor when the
-// peer has it; the mapping is enough.
+// New makes and seals a file of ours. The caller closes the descriptor when the peer has it; the
+// mapping is enough.
 func New(g Geometry) (m *Memory, fd int, err error) {
 	size := int64(g.Size())
 	fd, err = unix.MemfdCreate("exn-ds-channel", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|unix.MFD_NOEXEC_SEAL)
@@ -83,8 +83,8 @@ func New(g Geometry) (m *Memory, fd int, err error) {
 	return m, fd, nil
 }
 
-// MapPeer maps the file of a peer for reading, if it is what its HELLO says and
-// nobody can pull it away from under us. It does not take the descriptor.
+// MapPeer maps a peer's file for reading, if it is what the peer's HELLO says and nobody can shrink
+// it under us. It does not take over the descriptor.
 func MapPeer(fd int, g Geometry, size uint64) (*Memory, error) {
 	if !g.Valid() || size != g.Size() {
 		return nil, fmt.Errorf("%w: geometry %+v of %d bytes", ErrHostile, g, size)
@@ -104,7 +104,7 @@ func MapPeer(fd int, g Geometry, size uint64) (*Memory, error) {
 	return &Memory{Geometry: g, b: b}, nil
 }
 
-// Unmap gives the memory back; nobody may use it any more.
+// Unmap unmaps the memory, which nobody may use any more.
 func (m *Memory) Unmap() {
 	if m != nil && m.b != nil {
 		unix.Munmap(m.b)
@@ -118,17 +118,17 @@ func (m *Memory) ring(lane uint32) []byte {
 	return m.b[at : at+n : at+n]
 }
 
-// windows are those that the lanes share.
+// windows returns the windows that the lanes share.
 func (m *Memory) windows() []byte { return m.b[uint64(len(m.b))-m.Geometry.windows():] }
 
-// Arm says that a user of waiter w of ours is about to sleep, by a new odd
-// epoch. The caller looks again after it (2), and only then sleeps.
+// Arm publishes, by a new odd epoch, that a user of our waiter w is about to sleep. The caller
+// looks again afterwards (2), and only then sleeps.
 func (m *Memory) Arm(w int) {
 	e := &m.Head().waiter[w].epoch
 	e.Store((e.Load() + 1) | 1)
 }
 
-// Disarm says that the user of waiter w is awake.
+// Disarm publishes that the user of waiter w is awake.
 func (m *Memory) Disarm(w int) {
 	e := &m.Head().waiter[w].epoch
 	if v := e.Load(); v&1 == 1 {
@@ -136,8 +136,8 @@ func (m *Memory) Disarm(w int) {
 	}
 }
 
-// Asleep is the epoch of waiter w of the peer, 0 unless it sleeps. It is asked
-// after posting or giving credit (1).
+// Asleep returns the epoch of waiter w of the peer, or 0 if it does not sleep. Call it after
+// posting or returning credit (1).
 func (m *Memory) Asleep(w int) uint64 {
 	if e := m.Head().waiter[w].epoch.Load(); e&1 == 1 {
 		return e

@@ -4,18 +4,18 @@ import "sync"
 
 // A Pool is the windows of a memory file of ours, which its lanes borrow.
 //
-// What a lane announces may lie in any of them, so a lane needs one only while the
-// reader has not taken what is in it. Nobody returns a window: a program may make
-// no call on a connection after its last write. Whoever needs one takes it from a
-// lane that is drained, and touches one that was never used only if none of some
-// is. So as many are touched as were busy at once, whatever the number of lanes,
-// and a lane that is alone keeps its pages warm.
+// What a lane announces may lie in any window, so a lane needs one only until the reader has taken
+// what is in it. Nobody returns a window, because a program may make no call on a connection after
+// its last write. A lane that needs a window takes one from a lane that is drained. It touches a
+// new one only if none of some that it looks at is drained. So the number of touched windows is the
+// number that were busy at once, whatever the number of lanes, and a lane that is alone keeps its
+// pages warm.
 //
-// Who writes much wants the contrary: see ../../preload/pool.c. So a lane that has filled
-// its window goes on in the one that was taken longest ago, and the first 16 are touched for that.
+// A lane that writes much wants the opposite; see ../../preload/pool.c. When it has filled its
+// window it goes on in the one that was taken longest ago, and the first 16 are touched for that.
 //
-// Windows are touched up to their extent, which doubles when a writer finds little
-// room. What is touched stays: the seal forbids to punch holes.
+// A window is touched up to its extent, which doubles when a writer finds little room. Touched
+// memory stays, because the seal forbids to punch holes.
 type Pool struct {
 	Dated bool // the reader wants to know when slots were posted
 
@@ -23,16 +23,16 @@ type Pool struct {
 	least     uint32
 	afford    func(bytes uint64, growth bool) bool
 
-	mu   sync.Mutex // guards what follows
-	used []window   // those that have been
-	hand int        // where to look for one next
-	runs []run      // lent, in the order of the file; lend.go
+	mu   sync.Mutex // guards the fields below
+	used []window   // the windows used so far
+	hand int        // where to look for a window next
+	runs []run      // lent, in file order; see lend.go
 
-	touched [mostWindows / 64]uint64 // windows that were lent once
+	touched [mostWindows / 64]uint64 // windows that were lent at some time
 }
 
-// A window is free (held by nobody), pinned by who writes into it, or left with
-// its holder, all of whose bytes in it are before end.
+// A window is free (held by nobody), pinned by the lane that writes to it, or left with its holder.
+// Then all the holder's bytes in it are before end.
 type window struct {
 	held, pinned bool
 	holder       uint32
@@ -41,20 +41,19 @@ type window struct {
 }
 
 const (
-	looks = 64 // at windows of others before a new one is touched
+	looks = 64 // how many windows of other lanes to check before touching a new one
 
-	// To go round in, if that is an eighth of all or less.
+	// How many windows a writer goes round in, if that is an eighth of all or less.
 	round     = 16
 	roundPart = 8
 )
 
-// NewPool begins with windows of least bytes; afford is asked before more are
-// touched.
+// NewPool starts with windows of least bytes. It asks afford before more are touched.
 func NewPool(own, peer *Memory, least uint32, afford func(bytes uint64, growth bool) bool) *Pool {
 	return &Pool{own: own, peer: peer, least: min(least, own.Window), afford: afford}
 }
 
-// drained says that nobody reads there any more.
+// drained reports whether nobody reads in the window any more.
 func (p *Pool) drained(w *window) bool {
 	if !w.held || w.pinned {
 		return !w.held
@@ -63,8 +62,8 @@ func (p *Pool) drained(w *window) bool {
 	return reader.windowTaken.Load() >= w.end || reader.Generation.Load() == 0
 }
 
-// pin makes the window that the lane has had, or another one, its own to write into;
-// -1: there is none. same: it was the former, and what the lane had there is there.
+// pin gives the lane a window to write to: its former one, or another; -1: there is none. same
+// reports that it is the former one, with its contents.
 func (p *Pool) pin(lane uint32, had int) (n int, extent uint32, same bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -82,8 +81,8 @@ func (p *Pool) pin(lane uint32, had int) (n int, extent uint32, same bool) {
 	return p.takeLocked(lane, n), p.used[n].extent, false
 }
 
-// onward makes another window the lane's own, too; what is in those that it has stays there.
-// -1: there is none.
+// onward gives the lane another window in addition. The contents of its other windows stay. -1:
+// there is none.
 func (p *Pool) onward(lane uint32) (n int, extent uint32) {
 	if p.own.Windows < round*roundPart {
 		return -1, 0
@@ -103,7 +102,7 @@ func (p *Pool) onward(lane uint32) (n int, extent uint32) {
 	return p.takeLocked(lane, n), p.used[n].extent
 }
 
-// lookLocked finds a drained window, from so many behind the one that was taken last.
+// lookLocked finds a drained window. It starts that many behind the one taken last.
 func (p *Pool) lookLocked(behind int) int {
 	for i := range min(len(p.used), looks) {
 		if n := (p.hand + behind + i) % len(p.used); p.drained(&p.used[n]) {
@@ -113,7 +112,7 @@ func (p *Pool) lookLocked(behind int) int {
 	return -1
 }
 
-// anotherLocked has one window more used.
+// anotherLocked starts using one more window.
 func (p *Pool) anotherLocked() int {
 	n, end := len(p.used), int(p.own.Windows)
 	if len(p.runs) > 0 {
@@ -139,8 +138,8 @@ func (p *Pool) takeLocked(lane uint32, n int) int {
 	return n
 }
 
-// keep pins a window of a lane, if it still has it, or else lets other lanes take it
-// when the reader has all before end.
+// keep pins a window of a lane, if the lane still has it, or lets other lanes take it once the
+// reader has taken everything before end.
 func (p *Pool) keep(lane uint32, n int, pinned bool, end uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -149,7 +148,7 @@ func (p *Pool) keep(lane uint32, n int, pinned bool, end uint64) {
 	}
 }
 
-// grow doubles the extent of a pinned window, if it may.
+// grow doubles the extent of a pinned window, if the budget allows.
 func (p *Pool) grow(n int) uint32 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -160,8 +159,7 @@ func (p *Pool) grow(n int) uint32 {
 	return w.extent
 }
 
-// Left is told that our end of a lane is over: its windows are free when the reader's
-// end is too.
+// Left ends our end of a lane: its windows are free once the reader's end has ended, too.
 func (p *Pool) Left(lane uint32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -172,7 +170,7 @@ func (p *Pool) Left(lane uint32) {
 	}
 }
 
-// fresh is told that both ends were over, and the lane begins anew.
+// fresh frees the windows of a lane that begins anew, after both its ends have ended.
 func (p *Pool) fresh(lane uint32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -16,8 +16,8 @@ func lanes(g Geometry, n uint32) (p *Pool, w []Writer, r []Reader) {
 	return p, w, r
 }
 
-// Lanes share windows: what the reader has not taken stays, whoever needs room, and a
-// lane that has lost its window knows how little there is in the next one.
+// Lanes share windows. What the reader has not taken stays, whichever lane needs room. A lane that
+// has lost its window knows how little room the next one has.
 func TestPool(t *testing.T) {
 	g := Geometry{Lanes: 4, Slots: 64, Windows: 2, Window: 256 << 10}
 	p, w, r := lanes(g, 3)
@@ -78,8 +78,8 @@ func TestPool(t *testing.T) {
 	}
 }
 
-// A writer of much goes round in windows. What it has left behind stays there until the reader
-// has it, and what is withdrawn until TCP has it, though the reader gives credit for it before.
+// A writer of much data goes round in windows. What it has left behind stays there until the reader
+// has it. Withdrawn data stay until TCP has them, although the reader gives credit for them before.
 func TestRound(t *testing.T) {
 	const size = 16 << 10
 	g := Geometry{Lanes: 2, Slots: 64, Windows: round * roundPart, Window: size}
@@ -140,7 +140,7 @@ func TestRound(t *testing.T) {
 		}
 	}
 
-	// Closed, what is left there is the reader's until its end is over.
+	// After a close, what is left there belongs to the reader until its end has ended.
 	for range inAll {
 		write(1)
 	}
@@ -161,8 +161,8 @@ func TestRound(t *testing.T) {
 	}
 }
 
-// Who goes on takes the window that was taken longest ago, not the last one, of a lane that will go on
-// there.
+// A lane that goes on takes the window that was taken longest ago, and not the one taken last,
+// whose lane will go on there.
 func TestRoundLeavesOthersTheirs(t *testing.T) {
 	const size = 16 << 10
 	_, w, r := lanes(Geometry{Lanes: 2, Slots: 64, Windows: round * roundPart, Window: size}, 2)

@@ -1,7 +1,7 @@
 package lane
 
-// A Reader is the reading end of a lane. Slots and window are in the writer's
-// memory, the credit is in ours.
+// A Reader is the reading end of a lane. Slots and windows are in the writer's memory, the credit
+// is in ours.
 type Reader struct {
 	ring, windows []byte
 	own, peer     *Control
@@ -9,21 +9,21 @@ type Reader struct {
 
 	slot      uint64 // number of the next slot
 	off       int    // bytes consumed of it
-	piece     uint64 // where in the windows the rest of the piece is that was announced
-	pieceLeft uint64 // bytes of that
-	windowEnd uint64 // bytes of all pieces up to it
+	piece     uint64 // where in the windows the rest of the announced piece is
+	pieceLeft uint64 // bytes left of that piece
+	windowEnd uint64 // bytes of all pieces up to and including it
 
 	bytes    uint64 // stream bytes taken
 	rmaBytes uint64 // of these, out of the window
 
-	advert struct { // the last one that we came to; advert.go
+	advert struct { // the last one that we came to; see advert.go
 		number, address, left, taken uint64
 		here                         bool // address is a place in the windows
 		stuck, over                  bool
 	}
 }
 
-// NewReader begins the inbound direction of a lane: the credit in our memory.
+// NewReader begins the inbound direction of a lane: it resets the credit in our memory.
 func NewReader(own, peer *Memory, lane uint32) Reader {
 	r := Reader{
 		ring: peer.ring(lane), windows: peer.windows(), own: own.Control(lane), peer: peer.Control(lane),
@@ -37,22 +37,22 @@ func NewReader(own, peer *Memory, lane uint32) Reader {
 	return r
 }
 
-// Bytes are the stream bytes taken, and of these those out of the window.
+// Bytes returns the stream bytes taken, and how many of these came from windows.
 func (r *Reader) Bytes() (all, window uint64) { return r.bytes, r.rmaBytes }
 
-// Slots is how many were taken.
+// Slots returns how many slots were taken.
 func (r *Reader) Slots() uint64 { return r.slot }
 
-// Window is the size of the writer's windows.
+// Window returns the size of the writer's windows.
 func (r *Reader) Window() int { return int(r.size) }
 
-// next loads the status word of the next slot, once; false: it is not posted.
+// next loads the status word of the next slot once. It returns false if the slot is not posted.
 func (r *Reader) next() (status, bool) {
 	s := status(statusWord(r.ring, r.slot).Load())
 	return s, uint64(s>>63) == parity(r.slot, r.slots)
 }
 
-// Posted says that something is there, whatever it is.
+// Posted reports whether anything is there to take.
 func (r *Reader) Posted() bool {
 	if r.pieceLeft > 0 || r.Advert() > 0 {
 		return true
@@ -61,7 +61,7 @@ func (r *Reader) Posted() bool {
 	return posted
 }
 
-// Look says what comes next without taking it.
+// Look returns what comes next, without taking it.
 func (r *Reader) Look() Look {
 	if r.pieceLeft > 0 || r.off > 0 {
 		return Data
@@ -76,7 +76,7 @@ func (r *Reader) Look() Look {
 	return s.look()
 }
 
-// open takes an announcement, if it is legal: a piece inside the windows, or an advert.
+// open takes an announcement if it is legal: a piece inside the windows, or an advert.
 func (r *Reader) open(t Tag) bool {
 	if t.advert() {
 		return r.openAdvert(t)
@@ -91,8 +91,8 @@ func (r *Reader) open(t Tag) bool {
 	return true
 }
 
-// Read takes stream bytes until b is full or something else comes, such as an
-// advert, which it opens; hostile says that this is nonsense. Credit is given by Give.
+// Read takes stream bytes until b is full or something else comes, such as an advert, which it
+// opens. hostile reports that the next slot is illegal. Give returns the credit.
 func (r *Reader) Read(b []byte) (n int, hostile bool) {
 	for n < len(b) && r.advert.left == 0 {
 		if r.pieceLeft > 0 {
@@ -111,7 +111,7 @@ func (r *Reader) Read(b []byte) (n int, hostile bool) {
 		if r.off == 0 && (what == Nothing || what == Command) {
 			break
 		}
-		// A slot of which a part was taken cannot go away or become another.
+		// A slot that was partly taken cannot go away or become another one.
 		info := s.tag() == RMAInfo || s.tag().advert()
 		if what != Data || r.off > 0 && (info || r.off >= s.len()) || info && !r.open(s.tag()) {
 			hostile = true
@@ -132,9 +132,9 @@ func (r *Reader) Read(b []byte) (n int, hostile bool) {
 	return n, hostile
 }
 
-// Give gives credit for what was taken. Its last store is fence (1) before the
-// caller asks who sleeps. What is announced holds its slot until all of it is taken, so
-// that equal counts mean that the lane is empty.
+// Give returns credit for what was taken. Its last store is fence (1), before the caller asks who
+// sleeps. An announcement holds its slot until all of it is taken, so equal counts mean that the
+// lane is empty.
 func (r *Reader) Give() {
 	if end := r.windowEnd - r.pieceLeft; end != r.own.windowTaken.Load() {
 		r.own.windowTaken.Store(end)
@@ -146,7 +146,7 @@ func (r *Reader) Give() {
 	r.own.slotsTaken.Store(taken)
 }
 
-// Due says that there is as much credit as a writer that waits for room has asked for.
+// Due reports whether there is as much credit as a writer that waits for room has asked for.
 func (r *Reader) Due() bool {
 	return r.own.slotsTaken.Load() >= r.peer.slotsDue.Load() && r.own.windowTaken.Load() >= r.peer.windowDue.Load()
 }
@@ -162,9 +162,9 @@ func (r *Reader) Take() (t Tag, a, b uint64) {
 	return s.tag(), a, b
 }
 
-// Skip looks for the Back that ends a withdrawal and goes behind it. Nothing: it
-// is not posted yet. Command: it was there. Data: the writer had left the lane
-// before it saw go_back, or ended: what is here cannot be had by TCP.
+// Skip looks for the Back that ends a withdrawal, and goes behind it. Nothing means that it is not
+// posted yet, and Command that it was there. Data means that the writer left the lane before it saw
+// go_back, or ended: what is here will not come by TCP.
 func (r *Reader) Skip() Look {
 	walk := *r
 	walk.off, walk.pieceLeft, walk.advert.left = 0, 0, 0

@@ -2,7 +2,7 @@ package lane
 
 import "encoding/binary"
 
-// A Tag says what a slot carries: the user tag of its status word.
+// A Tag says what a slot carries. It is the user tag of the status word.
 type Tag uint32
 
 // The tags of ext-ds.md, section 4. Control slots carry two words.
@@ -18,45 +18,46 @@ const (
 	Buffer   Tag = 9 // {at, length} of an advert in the windows
 )
 
-// advert says that the slot announces bytes which stay the writer's until it is over.
+// advert reports whether the slot announces bytes that remain the writer's until the advert has
+// ended.
 func (t Tag) advert() bool { return t == ZCopy || t == Buffer }
 
-// What Shutdown carries first.
+// The first word of Shutdown.
 const (
 	HowWrite = 1 // the write side
 	HowClose = 2 // close
 )
 
-// words is the length of all payloads that are not stream bytes.
+// words is the length of all payloads other than stream bytes.
 const words = 16
 
-// A status word is valid[63] 0[62:50] len[49:38] tag[37:32] date[31:0]. Valid is
-// the parity of the lap: 1 on the first pass over a zeroed ring.
+// A status word is valid[63] 0[62:50] len[49:38] tag[37:32] date[31:0]. Valid is the parity of the
+// lap: 1 on the first pass over a zeroed ring.
 type status uint64
 
 func makeStatus(parity uint64, n int, t Tag) status {
 	return status(parity<<63 | uint64(n)<<38 | uint64(t)<<32)
 }
 
-// date is a time of ticks as slots have it, never 0.
+// date converts ticks to the date format of slots, which is never 0.
 func date(t uint64) status { return status(uint32(t>>5) | 1) }
 
 func (s status) len() int { return int(s >> 38 & 0xfff) }
 func (s status) tag() Tag { return Tag(s >> 32 & 0x3f) }
 
-// A Look is what comes next on a lane.
+// A Look says what comes next on a lane.
 type Look int
 
 const (
 	Nothing Look = iota // not posted yet
 	Data                // stream bytes
 	Command             // a control message
-	Hostile             // what no honest writer posts
+	Hostile             // something that no honest writer posts
 )
 
-// look judges a status word whose parity is that of the lap.
+// look judges a status word whose parity matches the lap.
 func (s status) look() Look {
-	const zero = 0x1fff<<50 | 0xffffffff // dates come only to who asks for them, as we do not
+	const zero = 0x1fff<<50 | 0xffffffff // only readers that ask for dates get them, and we do not
 	if s&zero != 0 {
 		return Hostile
 	}
@@ -77,10 +78,10 @@ func (s status) look() Look {
 	return Hostile
 }
 
-// parity is that of the lap in which slot number k is, in a ring of count slots.
+// parity returns the parity of the lap that slot number k is in, in a ring of count slots.
 func parity(k, count uint64) uint64 { return k/count&1 ^ 1 }
 
-// payload is where slot number k of a ring has its payload.
+// payload returns the payload of slot number k of a ring.
 func payload(ring []byte, k uint64) []byte {
 	at := k*slotSize&(uint64(len(ring))-1) + 8
 	return ring[at : at+Payload : at+Payload]

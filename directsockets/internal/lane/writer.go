@@ -1,13 +1,13 @@
 package lane
 
-// A Writer is the writing end of a lane. Slots and window are in our memory,
-// the reader's credit in its.
+// A Writer is the writing end of a lane. Slots and windows are in our memory, the reader's credit
+// is in the reader's.
 //
-// Credit for window bytes counts those that went by windows, wherever they lay. A
-// writer borrows one of the pool and uses its first bytes, extent of them, as a
-// ring; a piece never crosses the end of that. A window found empty starts again at
-// its beginning, where the cache is warm. One in which little room is left grows. At
-// the end of one the writer goes on in another, if it can be had.
+// Credit for window bytes counts the bytes that went by windows, wherever they lay. A writer
+// borrows a window of the pool and uses its first bytes, extent of them, as a ring. A piece never
+// crosses the end of that ring. A window found empty is used from its beginning again, where the
+// cache is warm. A window with little room left grows. At the end of a window the writer goes on in
+// another, if it can get one.
 type Writer struct {
 	ring, windows []byte
 	own, peer     *Control
@@ -17,7 +17,7 @@ type Writer struct {
 
 	slot        uint64 // number of the next slot
 	slotsTaken  uint64 // credit, as last checked
-	window      int    // the one that we had last; -1: none
+	window      int    // the window that we had last; -1: none
 	extent      uint64 // bytes of it that we use
 	base        uint64 // position of its beginning
 	next        uint64 // next position: bytes that went by windows
@@ -25,19 +25,19 @@ type Writer struct {
 	switched    uint64 // slot of the last Switch
 
 	bytes    uint64 // stream bytes put on the lane
-	rmaBytes uint64 // of these, in the window
-	poor     bool   // no window was left
+	rmaBytes uint64 // of these, through windows
+	poor     bool   // no window could be had
 	broken   bool
-	advert   struct { // the last one; advert.go
+	advert   struct { // the last one; see advert.go
 		number, left, taken uint64
 		owed                bool
 		here                bool // in the windows
 	}
 
 	again struct { // bytes that the reader handed back, to be sent by TCP
-		first, slot uint64 // the slots that these began in, and begin in now
+		first, slot uint64 // the slots that these bytes began in, and begin in now
 		left        uint64
-		off         int // bytes of the slot that are not among them
+		off         int // bytes of that slot that are not among them
 	}
 }
 
@@ -59,16 +59,16 @@ func NewWriter(pool *Pool, lane uint32) Writer {
 	return w
 }
 
-// Bytes are the stream bytes put on the lane, and of these those in the window.
+// Bytes returns the stream bytes put on the lane, and how many of these went by windows.
 func (w *Writer) Bytes() (all, window uint64) { return w.bytes, w.rmaBytes }
 
-// Slots is how many were posted.
+// Slots returns how many slots were posted.
 func (w *Writer) Slots() uint64 { return w.slot }
 
-// Window is the size of the window.
+// Window returns the size of a window.
 func (w *Writer) Window() int { return int(w.size) }
 
-// Broken says that the reader's credit made no sense.
+// Broken reports whether the reader's credit was impossible.
 func (w *Writer) Broken() bool { return w.broken }
 
 func (w *Writer) refresh() {
@@ -80,7 +80,7 @@ func (w *Writer) refresh() {
 	w.slotsTaken, w.windowTaken = slots, window
 }
 
-// slotsFree are the slots that are free above so many that are kept.
+// slotsFree returns how many slots are free, besides those that are kept.
 func (w *Writer) slotsFree(kept uint64) uint64 {
 	if used := w.slot - w.slotsTaken + kept; used < w.slots {
 		return w.slots - used
@@ -88,14 +88,14 @@ func (w *Writer) slotsFree(kept uint64) uint64 {
 	return 0
 }
 
-// ringStart: all before base was taken, or another lane would not have got that
-// window; our copy of the credit may be older.
+// ringStart: everything before base was taken, or else the lane would not have got that window. Our
+// copy of the credit may be older.
 func (w *Writer) ringStart() uint64 { return max(w.windowTaken, w.base) }
 
-// inAll: so many windows full may be in all of ours that the reader has not taken.
+// inAll bounds what the reader has not taken in all of our windows: this many full windows.
 const inAll = 4
 
-// windowFree: without a window there is room for what goes by slots.
+// windowFree returns the free room. Without a window there is room for what goes by slots.
 func (w *Writer) windowFree() uint64 {
 	if w.window < 0 {
 		return w.size
@@ -103,10 +103,10 @@ func (w *Writer) windowFree() uint64 {
 	return min(w.extent-(w.next-w.ringStart()), inAll*w.size-min(w.next-w.windowTaken, inAll*w.size))
 }
 
-// filled: the next piece begins where the first one in this window did.
+// filled reports whether the next piece begins where the first one in this window did.
 func (w *Writer) filled() bool { return w.next > w.base && (w.next-w.base)%w.extent == 0 }
 
-// pin makes a window ours to write into. False: none can be had.
+// pin gets a window to write to. It returns false if none can be had.
 func (w *Writer) pin() bool {
 	n, extent, same := w.pool.pin(w.lane, w.window)
 	if same && w.filled() {
@@ -128,8 +128,8 @@ func (w *Writer) pin() bool {
 
 func (w *Writer) unpin() { w.pool.keep(w.lane, w.window, false, w.next) }
 
-// grow makes the ring longer where more than half of it is full. What is in it must
-// not move: it may not be wrapped.
+// grow enlarges the ring if more than half of it is full. The contents must not move, so it must
+// not be wrapped.
 func (w *Writer) grow() {
 	if w.extent == w.size || w.windowFree() >= w.extent/2 {
 		return
@@ -139,8 +139,8 @@ func (w *Writer) grow() {
 	}
 }
 
-// publish posts the next slot, whose payload is there. The store is the release
-// of payload and window, and fence (1) before the caller asks who sleeps.
+// publish posts the next slot, whose payload is in place. The store releases payload and window. It
+// is also fence (1), before the caller asks who sleeps.
 func (w *Writer) publish(t Tag, n int) {
 	s := makeStatus(parity(w.slot, w.slots), n, t)
 	if w.pool.Dated {
@@ -151,7 +151,7 @@ func (w *Writer) publish(t Tag, n int) {
 	word.Store(uint64(s))
 }
 
-// Post posts a control message; false when even the reserved slots are taken.
+// Post posts a control message. It returns false if even the reserved slots are taken.
 func (w *Writer) Post(t Tag, a, b uint64) bool {
 	if w.slotsFree(0) == 0 {
 		w.refresh()
@@ -167,15 +167,15 @@ func (w *Writer) Post(t Tag, a, b uint64) bool {
 	return true
 }
 
-// leastRoom is the room of a window that is not full: smaller pieces cost more
-// than they move.
+// leastRoom is the least room of a window that is not full. Smaller pieces cost more than they
+// gain.
 const leastRoom = 4096
 
-// few slots: time to look at the credit, before there are none.
+// few is the number of free slots below which it is time to look at the credit.
 const few = 8
 
-// Reserve finds room for a piece of up to n bytes in the window, which the
-// caller fills and announces by Commit; nil when there is none.
+// Reserve finds room for a piece of up to n bytes in the window. The caller fills it and announces
+// it by Commit. It returns nil if there is no room.
 func (w *Writer) Reserve(n int) []byte {
 	if w.Advertised() {
 		return nil
@@ -196,14 +196,13 @@ func (w *Writer) Reserve(n int) []byte {
 	return w.windows[at : at+room : at+room]
 }
 
-// at is where in the windows the next piece begins.
+// at returns where in the windows the next piece begins.
 func (w *Writer) at() uint64 { return uint64(w.window)*w.size + (w.next-w.base)%w.extent }
 
-// Poor says that no window was left for the last large write; all writes go by slots
-// then.
+// Poor reports that there was no window for the last large write. Then all writes go by slots.
 func (w *Writer) Poor() bool { return w.poor }
 
-// Rich says that a window can be had again.
+// Rich reports whether a window can be had again.
 func (w *Writer) Rich() bool {
 	if !w.pin() {
 		return false
@@ -212,7 +211,7 @@ func (w *Writer) Rich() bool {
 	return true
 }
 
-// Commit announces the first n bytes, or none, of the room that Reserve gave.
+// Commit announces the first n bytes of the room from Reserve; n may be 0.
 func (w *Writer) Commit(n int) {
 	defer w.unpin()
 	if n == 0 {
@@ -226,9 +225,9 @@ func (w *Writer) Commit(n int) {
 	w.grow()
 }
 
-// Write puts bytes on the lane until they or the room end, at most one piece of
-// the window per call, and none where it finds that it is poor. Up to veloMax bytes
-// go by slots. It returns how many; see Broken.
+// Write puts bytes on the lane until they or the room end: at most one piece of the window per
+// call, and none when it finds that it is poor. Up to veloMax bytes go by slots. It returns how
+// many; see Broken.
 func (w *Writer) Write(b []byte, veloMax int) (n int) {
 	if w.Advertised() {
 		return 0
@@ -240,7 +239,7 @@ func (w *Writer) Write(b []byte, veloMax int) (n int) {
 		}
 		return n
 	}
-	// A full window is a full socket buffer for small writes too.
+	// A full window counts as a full socket buffer, even for small writes.
 	if w.slotsFree(reserved) < few || w.windowFree() < leastRoom {
 		w.refresh()
 	}
@@ -261,10 +260,10 @@ func (w *Writer) Write(b []byte, veloMax int) (n int) {
 	return n
 }
 
-// Writable says that there is room as EPOLLOUT means it. Once it says so, Write
+// Writable reports whether there is room, in the sense of EPOLLOUT. Once it returns true, Write
 // takes at least one byte.
 func (w *Writer) Writable() bool {
-	if w.Advertised() { // until it is over, or not wanted any more
+	if w.Advertised() { // until it has ended, or is no longer wanted
 		return w.broken || !w.Wanted()
 	}
 	slots, window := w.enough()
@@ -274,8 +273,8 @@ func (w *Writer) Writable() bool {
 	return w.broken || w.slotsFree(reserved) >= slots && w.windowFree() >= window
 }
 
-// enough is the room that Writable asks for. Who sleeps until then is woken once for many
-// reads.
+// enough returns the room that Writable asks for. A writer that sleeps until then is woken once for
+// many reads.
 func (w *Writer) enough() (slots, window uint64) {
 	if w.window < 0 {
 		return w.slots / 2, w.size / 4
@@ -283,8 +282,8 @@ func (w *Writer) enough() (slots, window uint64) {
 	return w.slots / 2, w.extent / 4
 }
 
-// Ask has the reader ring when there is credit for what Writable asks for, and not before.
-// It is no more than what was posted, so who reads all rings.
+// Ask makes the reader ring when the credit suffices for Writable, and not before. It asks for no
+// more than was posted, so a reader that takes everything rings.
 func (w *Writer) Ask() {
 	due := func(posted, most uint64) uint64 { return posted - min(posted, most) }
 	var slots, window uint64
@@ -302,20 +301,20 @@ func (w *Writer) Ask() {
 	w.own.windowDue.Store(window)
 }
 
-// Credit counts what the reader has given, whatever it is worth. An honest one gives no more
-// than was posted, of which Writable tells.
+// Credit returns the sum of all credit that the reader has returned, plausible or not. An honest
+// reader returns no more than was posted, which Writable checks.
 func (w *Writer) Credit() uint64 {
 	return w.peer.slotsTaken.Load() + w.peer.windowTaken.Load() + w.peer.zcopyTaken.Load()
 }
 
-// Joined says that the reader has taken the last Switch.
+// Joined reports whether the reader has taken the last Switch.
 func (w *Writer) Joined() bool {
 	w.refresh()
 	return w.broken || w.slotsTaken > w.switched
 }
 
-// posted gives the stream bytes of a slot of ours. It reads what we wrote: nobody
-// else can write it.
+// posted returns the stream bytes of a slot of ours. It reads what we wrote; nobody else can write
+// there.
 func (w *Writer) posted(k uint64) (Tag, []byte) {
 	s := status(statusWord(w.ring, k).Load())
 	p := payload(w.ring, k)
@@ -330,7 +329,7 @@ func (w *Writer) posted(k uint64) (Tag, []byte) {
 	}
 }
 
-// Unread counts the stream bytes that the reader has given no credit for.
+// Unread returns how many stream bytes the reader has not returned credit for.
 func (w *Writer) Unread() (n uint64) {
 	w.refresh()
 	for k := w.slotsTaken; k < w.slot; k++ {
@@ -343,10 +342,9 @@ func (w *Writer) Unread() (n uint64) {
 	return n
 }
 
-// Withdraw takes back all stream bytes but the first `taken` of the lane, which
-// the reader says it has; false: it cannot have, or TCP bytes are behind some of
-// them already. They stay where they are until Again and Sent have moved them
-// to TCP.
+// Withdraw takes back all stream bytes except the first `taken` of the lane, which the reader says
+// that it has. It returns false if the reader cannot have them, or if TCP bytes already follow some
+// of the rest. The bytes stay where they are until Again and Sent have moved them to TCP.
 func (w *Writer) Withdraw(taken uint64) bool {
 	unread := w.Unread()
 	if w.broken || taken > w.bytes || taken < w.bytes-unread {
@@ -373,7 +371,7 @@ func (w *Writer) Withdraw(taken uint64) bool {
 	return true
 }
 
-// keep pins the windows that have what waits for TCP, or leaves them.
+// keep pins the windows that hold bytes waiting for TCP, or unpins them.
 func (w *Writer) keep(pinned bool) {
 	for k := w.again.first; k < w.slot; k++ {
 		if t, b := w.posted(k); t == RMAInfo && len(b) > 0 {
@@ -383,10 +381,10 @@ func (w *Writer) keep(pinned bool) {
 	}
 }
 
-// HasAgain says that bytes which were withdrawn wait for TCP.
+// HasAgain reports whether withdrawn bytes wait for TCP.
 func (w *Writer) HasAgain() bool { return w.again.left > 0 }
 
-// Again is the first piece of these.
+// Again returns the first piece of these.
 func (w *Writer) Again() []byte {
 	for w.again.left > 0 {
 		if _, b := w.posted(w.again.slot); len(b) > w.again.off {
@@ -398,7 +396,7 @@ func (w *Writer) Again() []byte {
 	return nil
 }
 
-// Sent says that so many bytes of the last Again are in TCP's hands.
+// Sent records that TCP has taken this many bytes of the last Again.
 func (w *Writer) Sent(n int) {
 	w.again.off += n
 	if w.again.left -= uint64(n); w.again.left == 0 {
@@ -406,7 +404,7 @@ func (w *Writer) Sent(n int) {
 	}
 }
 
-// Forget drops what waits for TCP: the connection has ended.
+// Forget drops the bytes that wait for TCP, because the connection has ended.
 func (w *Writer) Forget() {
 	w.again.left = 0
 	w.keep(false)

@@ -2,7 +2,7 @@
 //
 //	p, err := policyfile.Read("/etc/exnet/policy.toml")
 //
-// [Example] is a file with every key. An error names the line and what to write.
+// [Example] is a file with every key. An error names the line, and says what to write.
 package policyfile
 
 import (
@@ -29,17 +29,17 @@ import (
 //go:embed example.toml
 var Example string
 
-// ErrPolicy is wrapped by errors about what a file says.
+// ErrPolicy is wrapped by errors about the contents of a file.
 var ErrPolicy = errors.New("policy")
 
-// The library has room for so many of each (preload/policy.c).
+// The library has room for this many of each (preload/policy.c).
 const (
 	mostConnections = 64
 	mostPorts       = 16
 	mostAddresses   = 16
 )
 
-// Read reads a file. Errors name its line.
+// Read reads a file. Errors name the line.
 func Read(file string) (*policy.Policy, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -157,7 +157,7 @@ func connection(p *policy.Policy, meta toml.MetaData, t map[string]toml.Primitiv
 	return err
 }
 
-// each hands every key of a table to what reads it. An error has the line of the key.
+// each passes every key of a table to its reader. An error names the line of the key.
 func each(meta toml.MetaData, t map[string]toml.Primitive, readers map[string]func(any) error) error {
 	for _, key := range slices.Sorted(maps.Keys(t)) {
 		read, ok := readers[key]
@@ -178,8 +178,8 @@ func each(meta toml.MetaData, t map[string]toml.Primitive, readers map[string]fu
 	return nil
 }
 
-// A reader takes a value where the decoder still knows its line, which it tells to
-// those who fail to decode only.
+// A reader takes a value while the decoder still knows its line. The decoder reports the line only
+// if decoding fails.
 type reader func(any) error
 
 // UnmarshalTOML implements toml.Unmarshaler.
@@ -200,7 +200,7 @@ func pattern(to *string) func(any) error {
 	}
 }
 
-// elements calls f for each element of an array, or for the one value that there is.
+// elements calls f for each element of an array, or for a single value.
 func elements(v any, most int, f func(any) error) error {
 	all, ok := v.([]any)
 	if !ok {
@@ -257,7 +257,7 @@ func powerOfTwo(least, most int64) func(any) (string, error) {
 	}
 }
 
-// size reads a number of bytes: 65536 or "64KiB".
+// size parses a number of bytes: 65536 or "64KiB".
 func size(least, most int64, powersOnly bool) func(any) (string, error) {
 	return func(v any) (string, error) {
 		if s, ok := v.(string); ok {
@@ -274,7 +274,7 @@ func size(least, most int64, powersOnly bool) func(any) (string, error) {
 	}
 }
 
-// peers reads whose programs meet in the fabric directory.
+// peers parses whose programs meet in the fabric directory.
 func peers(v any) (string, error) {
 	s, _ := v.(string)
 	p, err := dir.ParsePeers(s)

@@ -45,7 +45,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// Every error names the line, and says what to write.
+// Every error names the line and says what to write.
 func TestBadFiles(t *testing.T) {
 	for text, want := range map[string]string{
 		"[[program]]\nname = 'a b'":                    ":2: name: ",
@@ -78,7 +78,7 @@ func TestBadFiles(t *testing.T) {
 	}
 }
 
-// Whatever a file says, what the library gets has the form that it expects.
+// Whatever a file contains, the library gets text of the form that it expects.
 func FuzzParse(f *testing.F) {
 	f.Add(Example)
 	f.Add("[[connection]]\nport=[1,'2-3']\naddress=['::/0']")
