@@ -27,6 +27,10 @@ var guards = map[string]guard{
 	"MachinePaths":     machinePaths,
 	"Whitespace":       whitespace,
 	"DocumentLinks":    documentLinks,
+	"DocumentNames":    documentNames,
+	"LineLength":       lineLength,
+	"WordBudget":       wordBudget,
+	"Requirements":     requirements,
 }
 
 // A guard returns what breaks its rule, one line each, as place and complaint.
@@ -123,6 +127,7 @@ func TestReadTree(t *testing.T) {
 // the rest does not.
 func TestGuardsBark(t *testing.T) {
 	long := strings.Repeat("\n", maxLines+1)
+	wide := strings.Repeat("x", lineMost+1)
 	for name, files := range map[string]tree{
 		"TopLevel": {
 			"README.md": "", "napi/util.go": "", "cmd/dsbench/main.go": "",
@@ -179,6 +184,24 @@ func TestGuardsBark(t *testing.T) {
 			"README.md": "[a](napi/napi.go) [b](docs/x.md#part) [c](https://example.org) [d](#here) [e](napi)",
 			"docs/x.md": "[up](../README.md)", "napi/napi.go": "",
 			"bad.md": "[gone](napi/gone.go)", "docs/bad.md": "[not from here](napi/napi.go)",
+		},
+		"DocumentNames": {
+			"docs/good.md":  "# A `b` heading\n`napi.go` `napi/napi.go` `./napi/napi.go` `test/ds` `FILE.toml` `go test ./x.go` [a](#a-b-heading) [b](other.md#it-is)",
+			"docs/other.md": "## It is!\n", "napi/napi.go": "", "test/ds/a.go": "",
+			"bad1.md": "`napi/gone.go`", "bad2.md": "`test/gone`", "bad3.md": "[a](docs/other.md#it-was)", "bad4.md": "# B\n[a](#a)",
+		},
+		"LineLength": {
+			"good.md":   "| " + wide + " |\n```\n" + wide + "\n```\n    " + wide + "\n[a](b) " + wide + "\n" + wide[1:] + "\n",
+			"mtu/a.go":  "//go:embed " + wide + "\n// https://example.org/" + wide + "\nvar a = `" + wide + "`\n",
+			"napi/a.go": "// " + wide,
+			"bad1.md":   wide, "mtu/bad2.go": "func a() {\n\t// " + wide[:95] + "\n}\n", "mtu/bad3.c": "/* a\n" + wide + "\n*/\n", "mtu/bad4.h": "// " + wide,
+		},
+		"WordBudget": {
+			"README.md": strings.Repeat("word ", 700), "docs/spec.md": strings.Repeat("word ", 9999), "docs/decisions/0001-a.md": "word",
+			"docs/protocols/bad.md": strings.Repeat("word ", 3501), "docs/decisions/0002-bad.md": strings.Repeat("word ", 251), "docs/bad.md": "for nobody",
+		},
+		"Requirements": {
+			"docs/spec.md": "- **NAP-1** T A rule.\n", "good.go": "// NAP-1, as UTF-8\n", "bad1.go": "// NAP-" + "9\n", "bad2.md": "ABC-" + "1",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
