@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"exnet/directsockets/status"
 )
 
 // An offer says in the fabric directory that a connection looks for its peer: a
@@ -47,4 +49,18 @@ func (d *directory) lookOffer(name string) (listener string, inode uint64, found
 // listenerName says whether this can be the name of a process' listener.
 func listenerName(name string) bool {
 	return strings.HasPrefix(name, "p-") && len(name) < nameSize && !strings.Contains(name, "/")
+}
+
+// abandon is told that a channel has ended; mu is held.
+func (r *rendezvous) abandon(ch *channel) {
+	for _, c := range r.waiting {
+		if c.ch != ch || c.State() != status.Attaching {
+			continue
+		}
+		if ch.why == reasonPeerGone {
+			r.later(c, ch.why)
+		} else {
+			c.stayLocked(ch.why) // another version, no memory: it would be so again
+		}
+	}
 }

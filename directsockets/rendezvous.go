@@ -27,9 +27,9 @@ import (
 //	    ▲  └─peer's offer found──► ATTACHING ──ATTACH_OK──────┘
 //	    └────1 s without an answer────┘
 //
-// The program's calls only count, and look at the board. What follows happens on
-// goroutines of its own, while bytes go on by TCP: one per attempt, and two per
-// channel. All of it is under mu, which no call on a connection waits for.
+// The program's calls only count, and look at the board. What follows happens on goroutines of its
+// own, while bytes go on by TCP: one per attempt, and two per channel. All of it is under mu, which
+// no call on a connection waits for.
 type rendezvous struct {
 	fabric string
 
@@ -564,20 +564,6 @@ func (r *rendezvous) expire(c *Conn, attempt int) {
 	defer r.mu.Unlock()
 	if s := c.State(); c.attempt == attempt && (s == status.Offered || s == status.Attaching) {
 		r.later(c, reasonNoPeer)
-	}
-}
-
-// abandon is told that a channel has ended; mu is held.
-func (r *rendezvous) abandon(ch *channel) {
-	for _, c := range r.waiting {
-		if c.ch != ch || c.State() != status.Attaching {
-			continue
-		}
-		if ch.why == reasonPeerGone {
-			r.later(c, ch.why)
-		} else {
-			c.stayLocked(ch.why) // another version, no memory: it would be so again
-		}
 	}
 }
 

@@ -14,8 +14,8 @@ const (
 	// DefaultBuffers is the best of those measured: 8 buffers halve the throughput of one
 	// stream, and 256 no longer fit the cache.
 	DefaultBuffers = 64
-	// MinBuffers let a loop send while others are being fetched. MaxBuffers leave three quarters of a
-	// node's windows to its receive half and to other users of the fabric.
+	// MinBuffers let a loop send while others are being fetched. MaxBuffers leave three quarters of
+	// a node's windows to its receive half and to other users of the fabric.
 	MinBuffers, MaxBuffers = 4, fabric.Windows / 4
 	// DefaultBufferSize fits a 65,536-byte packet and its headroom in whole pages: 68 KiB.
 	DefaultBufferSize = 17 * 4096

@@ -53,7 +53,8 @@ func ParsePeers(text string) (Peers, error) {
 	return SameUser, fmt.Errorf("%q: write same-user or group", text)
 }
 
-// Policy is what the environment says. What it does not understand is the default, the stricter one.
+// Policy is what the environment says. What it does not understand is the default, the stricter
+// one.
 func Policy() Peers {
 	p, _ := ParsePeers(os.Getenv(PeersVariable))
 	return p

@@ -97,7 +97,7 @@ func TestDefault(t *testing.T) {
 		return
 	}
 	for _, c := range []struct{ runtime, home, want string }{
-		{"/run/user/7", "/home/x", "/run/user/7/exn"}, {"", "/home/x", "/home/x/.exn"}, {"run", "/home/x", "/home/x/.exn"}, {"", "", ""},
+		{"/run/user/7", "/srv/x", "/run/user/7/exn"}, {"", "/srv/x", "/srv/x/.exn"}, {"run", "/srv/x", "/srv/x/.exn"}, {"", "", ""},
 	} {
 		t.Setenv("XDG_RUNTIME_DIR", c.runtime)
 		t.Setenv("HOME", c.home)

@@ -9,8 +9,8 @@
 //
 // Programs trust what they find in a fabric directory, so a process uses one only if
 //
-//   - package exnet/fabric/dir trusts it: it belongs to the user of the process and nobody else gets
-//     in, or EXN_PEERS=group is set and it is a group's; and it is no symbolic link,
+//   - package exnet/fabric/dir trusts it: it belongs to the user of the process and nobody else
+//     gets in, or EXN_PEERS=group is set and it is a group's; and it is no symbolic link,
 //   - the process may write and search there, and the file system is not read-only.
 //
 // The same holds for its subdirectory ds, where EXT-DS meets, once that exists. A directory that

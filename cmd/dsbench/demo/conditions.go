@@ -45,8 +45,8 @@ func (s *show) look(ctx context.Context) error {
 	return nil
 }
 
-// A load is what other programs take of the CPUs from some moment on. Whatever we start and wait for
-// is ours; the rest is what the kernel counts beyond.
+// A load is what other programs take of the CPUs from some moment on. Whatever we start and wait
+// for is ours; the rest is what the kernel counts beyond.
 type load struct {
 	watch *measure.Watch
 	ended time.Duration

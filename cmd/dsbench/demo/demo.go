@@ -94,8 +94,8 @@ type show struct {
 	trials map[string]*workload.Trial // by the name of the test
 }
 
-// Run shows the plan and adds its rows to r, also those before an error. What cannot be shown is recorded
-// and does not stop the rest; the error is that of ctx.
+// Run shows the plan and adds its rows to r, also those before an error. What cannot be shown is
+// recorded and does not stop the rest; the error is that of ctx.
 func (p Plan) Run(ctx context.Context, r *report.Report, progress *report.Progress) error {
 	s := &show{Plan: p, report: r, progress: progress, cpus: twoCPUs(), trials: map[string]*workload.Trial{}}
 	watch, err := newLoad()

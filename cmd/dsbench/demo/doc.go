@@ -13,17 +13,17 @@
 // still run. Where redis cannot be had, our own program pump takes its place.
 //
 // Runs alternate: plain, EXT-DS, plain, EXT-DS. A pair beside which other programs took CPU time is
-// made again while the scene has time left. What is still disturbed then is no result: the figure is not
-// shown, and the line says why.
+// made again while the scene has time left. What is still disturbed then is no result: the figure
+// is not shown, and the line says why.
 //
-// Beside the figures stands what they depend on: how far the two CPUs are apart, how long it takes to
-// wake a thread on the other one, and what other programs took meanwhile.
+// Beside the figures stands what they depend on: how far the two CPUs are apart, how long it takes
+// to wake a thread on the other one, and what other programs took meanwhile.
 //
 // All of it becomes a [report.Report], so that `dsbench compare` reads two demonstrations, too. The
 // sentences are computed from its rows.
 //
 // # What it is not
 //
-// It is no benchmark to quote: three short runs each. It measures nothing by itself either: the runs are those
-// of packages workload and exn0.
+// It is no benchmark to quote: three short runs each. It measures nothing by itself either: the
+// runs are those of packages workload and exn0.
 package demo
