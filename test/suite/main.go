@@ -25,9 +25,9 @@
 //
 //	N passed, N failed, N skipped
 //
-// Tests are counted by their innermost subtests. One test in a run that fails is run once more
-// when nothing else runs, because a machine that others use too can stop a process for longer than
-// any peer waits; if it passes then, it is listed as unsteady, and its log is kept in bin/artifacts.
+// Tests are counted by their innermost subtests. One test in a run that fails is run once more when
+// nothing else runs, because a machine that others use too can stop a process for longer than any
+// peer waits; if it passes then, it is listed as unsteady, and its log is kept in bin/artifacts.
 // The exit code is 0 when nothing failed, 1 when something did, 2 for wrong usage, and 130 after
 // Ctrl-C.
 package main
