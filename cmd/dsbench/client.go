@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"net"
 	"strconv"
@@ -43,7 +44,7 @@ func (*clientCommand) Help() string {
 	return "Without --rr, --crr or --udp it measures TCP streams. It is to dsbench server what iperf3 -c is to iperf3 -s: both use plain sockets of the kernel, so that any two hosts and " +
 		"any interface can be measured. With --ds both use package directsockets: a busy connection leaves TCP for shared memory, if server and client are on one host and in one fabric " +
 		"directory. The report says how many did, which bytes went which way, and why the others stayed, of which standard error warns; if all did, its path is " + onTCP + ". Connections of --crr are too short to leave TCP. What is measured goes to a port that the " +
-		"server chooses, see its --data. A run beside which the processor of either side is slower than it can be is noisy: it is made once more, and marked if that is noisy, too. More --runs give a median and a spread.\n\n" + exitHelp
+		"server chooses, see its --data. A run beside which the processor of either side is slower than it can be is noisy: it is made once more, and marked if that is noisy, too. A line each second says how fast it is, but not with --json. More --runs give a median and a spread.\n\n" + exitHelp
 }
 
 // fabricFlag is that of commands whose connections may be those of EXT-DS.
@@ -86,7 +87,8 @@ type session struct {
 	row    report.Row // what is known beforehand
 	value  func(measure.Result) float64
 
-	serverSays string // of connections that stayed on TCP
+	seconds    io.Writer // for a line each second; nil: none
+	serverSays string    // of connections that stayed on TCP
 }
 
 // throughput is what both sides received, in bits per second.
@@ -180,6 +182,9 @@ func (c *clientCommand) Run(in *invocation) error {
 	if err != nil {
 		return usageError{err}
 	}
+	if !c.JSON {
+		s.seconds = in.stdout
+	}
 	err = c.run(in, s, nil, false)
 	if l := s.row.Lanes; l != nil && l.Upgraded < l.Connections {
 		fmt.Fprintf(in.stderr, "dsbench: warning: not all connections left TCP: %v%s\n", l, s.serverSays)
@@ -265,7 +270,13 @@ func (s *session) measure(ctx context.Context, progress *report.Progress) error 
 	var times measure.Histogram
 	for range s.Runs {
 		progress.Doing(s.row.Test + " to " + s.Host)
-		result, err := quietly(func() (measure.Result, error) { return entry.Run(ctx, int(s.length().Milliseconds())) })
+		if s.seconds != nil {
+			progress.End() // its line is where ours come
+		}
+		result, err := quietly(func() (measure.Result, error) {
+			defer s.tell(ctx, s.seconds, duo.Lead, interval)()
+			return entry.Run(ctx, int(s.length().Milliseconds()))
+		})
 		if err != nil {
 			return err
 		}

@@ -46,6 +46,9 @@ type Duo struct {
 
 	// Patience is how long the peers may say nothing.
 	Patience time.Duration
+
+	// Lead is what lead has done so far, nil where that is another process.
+	Lead *Meter
 }
 
 // An Entry is a contender that a Duo has prepared.

@@ -25,18 +25,21 @@ import (
 // Its ends are told by the contenders themselves: see ServeRemote.
 func Remote(control net.Conn, contenders map[string]Contender) *Duo {
 	ours, theirs := net.Pipe()
+	meter := new(Meter)
 	lead := newPeer(Lead, ours)
 	go func() {
 		defer close(lead.ended)
 		lead.how = "it ended"
-		if err := serveHere(theirs, Lead, contenders); err != nil {
+		if err := serveHere(theirs, Lead, contenders, meter); err != nil {
 			lead.how = err.Error()
 		}
 	}()
 	follow := newPeer(Follow, control)
 	follow.far, follow.how = true, fmt.Sprintf("%v ended the connection: the server there was stopped, or is no dsbench server", control.RemoteAddr())
 	close(follow.ended) // nothing is left of it here once the connection is gone
-	return newDuo(lead, follow)
+	duo := newDuo(lead, follow)
+	duo.Lead = meter
+	return duo
 }
 
 func newPeer(role Role, control io.ReadWriteCloser) *peer {
@@ -51,13 +54,13 @@ func ServeRemote(ctx context.Context, control net.Conn, contenders map[string]Co
 		io.Reader
 		io.WriteCloser
 	}
-	return serveHere(limited{io.LimitReader(control, longestSession), control}, Follow, contenders)
+	return serveHere(limited{io.LimitReader(control, longestSession), control}, Follow, contenders, nil)
 }
 
-func serveHere(control io.ReadWriteCloser, role Role, contenders map[string]Contender) error {
+func serveHere(control io.ReadWriteCloser, role Role, contenders map[string]Contender, meter *Meter) error {
 	runtime.LockOSThread() // as in a process of its own: halves may rely on it
 	defer runtime.UnlockOSThread()
-	return serve(control, role, &Site{LeadBell: -1, FollowBell: -1, yard: new(Yardstick)}, contenders)
+	return serve(control, role, &Site{LeadBell: -1, FollowBell: -1, yard: new(Yardstick), meter: meter}, contenders)
 }
 
 // Refuse answers whatever a client orders with why it is not obeyed.

@@ -20,6 +20,8 @@ type Site struct {
 
 	yard *Yardstick // looked at beside runs, where nothing else tells whether they are noisy
 
+	meter *Meter // of the half; nil: nobody looks
+
 	stopped atomic.Bool
 	mu      sync.Mutex
 	onStop  []func()

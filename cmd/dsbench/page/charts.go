@@ -30,7 +30,16 @@ func (d *drawing) bars() (body string, high int) {
 	}
 	for i, row := range d.rows {
 		y := float64(top + i*each)
-		d.text(left-10, y+19, `text-anchor="end"`, row.Path)
+		name := `text-anchor="end"`
+		if IsExnet(row.Path) {
+			name += ` font-weight="700"`
+		}
+		d.text(left-10, y+19, name, row.Path)
+		if row.NoResult != "" {
+			d.point(row, `circle r="4" cx="%d" cy="%.1f"`, left+4, y+15)
+			d.text(left+14, y+19, `class="soft" `+halo, row.FormatValue())
+			continue
+		}
 		x := s.from
 		if row.Value > 0 {
 			x = s.at(row.Value)
@@ -43,8 +52,8 @@ func (d *drawing) bars() (body string, high int) {
 			past = max(past, b)
 		}
 		value := row.Unit.Format(row.Value)
-		if row.Ratio != nil {
-			value += "  " + report.FormatRatio(*row.Ratio)
+		if gain := row.FormatGain(); gain != "" {
+			value += "  " + gain
 		}
 		if row.Disturbed > 0 {
 			value += "  noisy"
@@ -110,7 +119,7 @@ func (d *drawing) lines(test string) (body string, high int) {
 	for _, path := range paths {
 		var over []report.Row
 		for _, row := range d.rows {
-			if row.Path == path && row.Value > 0 {
+			if row.Path == path && row.Value > 0 && row.NoResult == "" {
 				over = append(over, row)
 			}
 		}
@@ -122,7 +131,11 @@ func (d *drawing) lines(test string) (body string, high int) {
 			at += 2 // below the others
 		}
 		ends = append(ends, at)
-		d.text(end+10, at+4, fmt.Sprintf(`style="fill:%s"`, d.colours[path]), path)
+		weight := "400"
+		if IsExnet(path) {
+			weight = "700"
+		}
+		d.text(end+10, at+4, fmt.Sprintf(`style="fill:%s" font-weight="%s"`, d.colours[path], weight), path)
 	}
 	for _, ref := range beside { // over the lines
 		above := y.to + 12 // a place: at the top of its line
@@ -169,7 +182,7 @@ func (d *drawing) line(rows []report.Row, x, y scale) (endX, endY float64) {
 			d.add(`<line class="whisker" style="stroke:%s" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"/>`, colour, endX, endX, y.at(row.Quartiles[0]), y.at(row.Quartiles[1]))
 		}
 	}
-	d.add(`<path class="line" style="stroke:%s" d="M%s"/>`, colour, strings.Join(track, "L"))
+	d.add(`<path class="line" style="stroke:%s;stroke-dasharray:%s" d="M%s"/>`, colour, d.dash(rows[0].Path), strings.Join(track, "L"))
 	for _, row := range rows {
 		px, py := place(row)
 		d.point(row, `circle r="4" cx="%.1f" cy="%.1f"`, px, py)

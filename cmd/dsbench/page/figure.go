@@ -25,15 +25,15 @@ const wide = 860 // of all pictures, in their own unit, which browsers scale
 // mark tells a figure of ours.
 const mark = "made by dsbench"
 
-// style is for figures, alone or on the page. Colours are told apart also by who
-// does not see all of them (Okabe and Ito), with a path's the same everywhere.
+// style is for figures, alone or on the page. What is exnet has one strong colour, all else is
+// grey; lines are told apart by their dashes, and all by the names beside them.
 const style = `
 :root { color-scheme: light dark; --ink: #1c1e21; --soft: #667; --grid: #dde0e5; --paper: #fff; --glow: #fff;
- --c0: #555b66; --c1: #0072b2; --c2: #009e73; --c3: #d55e00; --c4: #cc79a7; --c5: #b8860b; --c6: #56b4e9; --c7: #7a4fb5; --c8: #8b5a2b; --c9: #2f8f8f; }
+ --exnet: #0b6bcb; --other: #8a909b; --warn: #b3541e; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e8e9eb; --soft: #9aa0ab; --grid: #33373f; --paper: #16181c; --glow: #16181c;
- --c0: #a9b0bd; --c1: #4aa8e8; --c2: #2fc79b; --c3: #f08a4b; --c4: #e39ac4; --c5: #e0b84a; --c6: #8fd0f5; --c7: #ab8be0; --c8: #c79468; --c9: #63c1c1; } }
+ --exnet: #4aa8e8; --other: #7d838e; --warn: #f08a4b; } }
 @media print { :root { --ink: #000; --soft: #444; --grid: #ccc; --paper: #fff; --glow: #fff;
- --c0: #555b66; --c1: #0072b2; --c2: #009e73; --c3: #d55e00; --c4: #cc79a7; --c5: #b8860b; --c6: #56b4e9; --c7: #7a4fb5; --c8: #8b5a2b; --c9: #2f8f8f; } }
+ --exnet: #0b6bcb; --other: #8a909b; --warn: #b3541e; } }
 svg.figure { font: 13px system-ui, sans-serif; max-width: 100%; height: auto; }
 svg.figure text { fill: var(--ink); } svg.figure text.soft { fill: var(--soft); }
 svg.figure .grid { stroke: var(--grid); } svg.figure .axis { stroke: var(--soft); }
@@ -64,11 +64,11 @@ func Figures(r *report.Report) (figures []Figure) {
 			tests = append(tests, row.Test)
 		}
 		if colours[row.Path] == "" {
-			colours[row.Path] = fmt.Sprintf("var(--c%d)", len(colours)%10)
+			colours[row.Path] = colourOf(row.Path)
 		}
 	}
 	for _, test := range tests {
-		d := drawing{colours: colours}
+		d := drawing{colours: colours, dashes: map[string]string{}}
 		places := map[string]bool{}
 		for _, row := range r.Rows {
 			if row.Test == test {
@@ -82,7 +82,7 @@ func Figures(r *report.Report) (figures []Figure) {
 		if len(d.rows) < 2 {
 			continue
 		}
-		f := Figure{Name: test, Title: test, What: d.rows[0].What}
+		f := Figure{Name: test, Title: test, What: strings.TrimPrefix(d.rows[0].What+"; ", "; ") + better(d.rows[0].Unit)}
 		if len(places) > 1 {
 			f.body, f.high = d.lines(test)
 		} else {
@@ -100,6 +100,49 @@ type drawing struct {
 	rows    []report.Row
 	setting string            // that they differ in; "": their size
 	colours map[string]string // by path
+	dashes  map[string]string // of lines, by path
+}
+
+// ours are the paths that are exnet, and those that begin like one of them.
+var ours = []string{"ds", "exn0", "fabric", "shm", "ext-ds", "preload", "go", "bridge-preload", "lane"}
+
+// IsExnet says whether a path goes over exnet.
+func IsExnet(path string) bool {
+	return slices.ContainsFunc(ours, func(name string) bool {
+		return path == name || strings.HasPrefix(path, name+"-") && !strings.HasSuffix(path, "-on-tcp")
+	})
+}
+
+func colourOf(path string) string {
+	if IsExnet(path) {
+		return "var(--exnet)"
+	}
+	return "var(--other)"
+}
+
+// dashed are the kinds of lines that tell paths of one colour apart.
+var dashed = []string{"none", "7 4", "2 3", "10 3 2 3", "1 5", "14 4"}
+
+// dash is that of a path's line: those of a colour each have their own.
+func (d *drawing) dash(path string) string {
+	if d.dashes[path] == "" {
+		n := 0
+		for other := range d.dashes {
+			if d.colours[other] == d.colours[path] {
+				n++
+			}
+		}
+		d.dashes[path] = dashed[n%len(dashed)]
+	}
+	return d.dashes[path]
+}
+
+// better says which direction is.
+func better(u report.Unit) string {
+	if u.LowerIsBetter() {
+		return "less is better"
+	}
+	return "more is better"
 }
 
 func (d *drawing) add(format string, args ...any) { fmt.Fprintf(d, format+"\n", args...) }
@@ -113,12 +156,15 @@ func (d *drawing) text(x, y float64, how, text string) {
 
 // tip is what is shown of a row when its point is hovered.
 func tip(row report.Row) string {
-	lines := []string{strings.TrimSpace(row.Path + ", " + row.Test + " " + row.At()), row.Unit.Format(row.Value)}
+	lines := []string{strings.TrimSpace(row.Path + ", " + row.Test + " " + row.At()), row.FormatValue()}
+	if row.NoResult != "" {
+		lines = append(lines, row.NoResult)
+	}
 	if len(row.Quartiles) == 2 {
 		lines = append(lines, fmt.Sprintf("middle half of %d runs: %s … %s", len(row.Runs), row.Unit.Format(row.Quartiles[0]), row.Unit.Format(row.Quartiles[1])))
 	}
-	if row.Ratio != nil {
-		lines = append(lines, report.FormatRatio(*row.Ratio)+" the reference, "+row.Against)
+	if gain := row.FormatGain(); gain != "" {
+		lines = append(lines, gain+" the reference, "+row.Against)
 	}
 	if p := row.Percentiles; p != nil {
 		lines = append(lines, fmt.Sprintf("99 %%: %s, 99.9 %%: %s, longest: %s", row.Unit.Format(p.P99), row.Unit.Format(p.P999), row.Unit.Format(p.Max)))
@@ -170,6 +216,9 @@ func (d *drawing) valueScale(from, to float64, linear bool, more ...float64) sca
 		}
 	}
 	for _, row := range d.rows {
+		if row.NoResult != "" {
+			continue
+		}
 		take(row.Value)
 		for _, q := range row.Quartiles {
 			take(q)

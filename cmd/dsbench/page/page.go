@@ -61,7 +61,7 @@ func Write(dir string, r *report.Report) error {
 	}
 	errs := []error{replace(filepath.Join(dir, Results), r.WriteJSON)}
 	for _, name := range old { // of a test that is not in this report
-		if files[filepath.Base(name)] == nil && ours(name) {
+		if files[filepath.Base(name)] == nil && madeHere(name) {
 			errs = append(errs, os.Remove(name))
 		}
 	}
@@ -74,8 +74,8 @@ func Write(dir string, r *report.Report) error {
 	return nil
 }
 
-// ours says whether a figure was made here: nothing else is removed.
-func ours(name string) bool {
+// madeHere says whether a figure was made here: nothing else is removed.
+func madeHere(name string) bool {
 	b, err := os.ReadFile(name)
 	return err == nil && bytes.Contains(b[:min(len(b), 200)], []byte(mark))
 }
@@ -137,9 +137,11 @@ var pageText string
 
 var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"size":    report.FormatSize,
-	"ratio":   func(v *float64) string { return report.FormatRatio(*v) },
+	"ratio":   report.Row.FormatGain,
+	"exnet":   IsExnet,
 	"percent": func(row report.Row) string { return row.FormatSpread() },
 	"join":    strings.Join,
+	"better":  better,
 }).Parse(pageText))
 
 // WriteHTML writes the page.
@@ -155,6 +157,9 @@ func WriteHTML(w io.Writer, r *report.Report, figures []Figure) error {
 		"Noisy":    slices.ContainsFunc(r.Rows, func(row report.Row) bool { return row.Disturbed > 0 }),
 		"Style":    template.CSS(style),
 		"Command":  strings.Join(r.Machine.Command, " "),
+		"Verdicts": verdicts(r),
+		"Paths":    described(r),
+		"NoResult": slices.ContainsFunc(r.Rows, func(row report.Row) bool { return row.NoResult != "" }),
 	})
 }
 
@@ -164,7 +169,7 @@ func best(m report.Matrix) (rows []*report.Row) {
 		var b *report.Row
 		for i := range m.Paths {
 			row := m.Cells[i][j]
-			if row != nil && (b == nil || (row.Value < b.Value) == row.Unit.LowerIsBetter()) {
+			if row != nil && row.NoResult == "" && (b == nil || (row.Value < b.Value) == row.Unit.LowerIsBetter()) {
 				b = row
 			}
 		}

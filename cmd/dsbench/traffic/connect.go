@@ -40,11 +40,11 @@ func (c *connect) Run(n int) (sample measure.Sample, err error) {
 		return sample, err
 	}
 	defer unix.Close(lasting)
-	return each(c.params, n, c.round)
+	return each(c.site, c.params, n, c.round)
 }
 
 // each makes rounds for n milliseconds, or as many as there may be, and times those that count.
-func each(p measure.Params, n int, round func(number uint64) error) (sample measure.Sample, err error) {
+func each(site *measure.Site, p measure.Params, n int, round func(number uint64) error) (sample measure.Sample, err error) {
 	sample.Times = new(measure.Histogram)
 	begin, end := span(p, n)
 	var since time.Time
@@ -60,6 +60,7 @@ func each(p measure.Params, n int, round func(number uint64) error) (sample meas
 		if err := round(number); err != nil {
 			return sample, err
 		}
+		site.Count(1)
 		if !since.IsZero() {
 			sample.Times.Add(int64(time.Since(start)))
 		}

@@ -71,6 +71,8 @@ func (d *datagrams) send(warm, length time.Duration) (sample measure.Sample, err
 		}
 		_, err := write(fd, payload)
 		switch {
+		case err == nil:
+			d.site.Count(int64(len(payload)))
 		case d.site.Stopped():
 			return sample, measure.ErrStopped
 		case err != nil && !errors.Is(err, unix.ENOBUFS) && !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR):

@@ -51,6 +51,9 @@ func (p *lanePingPong) Run(n int) (measure.Sample, error) {
 			if !start.Before(begin) {
 				sample.Times.Add(int64(time.Since(start)))
 			}
+			if p.number%counted == 0 {
+				p.site.Count(counted)
+			}
 		}
 	})
 }
@@ -97,7 +100,7 @@ func (c *laneConnect) Run(n int) (measure.Sample, error) {
 		if c.role == measure.Follow {
 			return sample, c.serve(lasting)
 		}
-		return each(c.params, n, c.round)
+		return each(c.site, c.params, n, c.round)
 	})
 }
 

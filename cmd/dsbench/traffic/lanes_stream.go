@@ -102,6 +102,7 @@ func (s *laneStream) send(c *directsockets.Conn, over *atomic.Bool) error {
 		if err := s.give(c, s.bytes[at%period:][:s.size]); err != nil {
 			return err
 		}
+		s.site.Count(int64(s.size))
 	}
 	return c.CloseWrite()
 }
@@ -117,6 +118,7 @@ func (s *laneStream) receive(c *directsockets.Conn, received *atomic.Int64) erro
 		at += int64(n)
 		received.Add(int64(n))
 		s.moved.Add(int64(n))
+		s.site.Count(int64(n))
 		if errors.Is(err, io.EOF) {
 			return nil
 		}

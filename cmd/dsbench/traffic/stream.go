@@ -146,6 +146,7 @@ func (s *stream) move(warm, length time.Duration) (sample measure.Sample, err er
 		}
 		if moved > 0 {
 			heard = now
+			s.site.Count(moved)
 		} else if now.Sub(heard) > giveUp {
 			return sample, fmt.Errorf("traffic: nothing moved between %v and %v for %v", s.here, s.there, giveUp)
 		}
