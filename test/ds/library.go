@@ -12,7 +12,7 @@ import (
 // parts, compiled with flags of a sanitizer or none. Programs of several packages share it.
 func Object(t testing.TB, flags ...string) string {
 	t.Helper()
-	return buildLibrary(t, "libextds.o", append([]string{"-r", "-nostdlib"}, flags...))
+	return Build(t, "libextds.o", append([]string{"-r", "-nostdlib"}, flags...), Sources(t)...) // never slow: its parts are tried one by one
 }
 
 // Sources are the C files of the library. Without any the test is skipped.

@@ -176,7 +176,8 @@ func slowWakes(ctx context.Context, s *suite) ([]string, func(), error) {
 	s.heading("programs with slow wake-ups")
 	build := s.command(ctx, "go", "build", "-tags=slowwake", "-o", dir+"/", "./cmd/exn-tun", "./cmd/dsbench/gopump")
 	if text, err := build.CombinedOutput(); err != nil {
-		return nil, nil, fmt.Errorf("%w\n%s", err, text)
+		s.fail("building programs with slow wake-ups", string(text)+err.Error())
+		return nil, nil, errors.New("they do not build")
 	}
 	end := func() {}
 	for name, value := range map[string]string{"EXN_SLOW_WAKES": "1", "EXN_BIN": dir} {
