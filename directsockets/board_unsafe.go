@@ -8,25 +8,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The board spares connections with a plain peer the search: a file that all
-// processes of a fabric directory map, with two times per port of a server, when
-// last a busy connection to it was seen by a client with EXT-DS, and when by a
-// server with it. Each end notes its own side and looks at the other:
+// The board saves a connection whose peer is plain TCP the search for a lane. It is a file that all
+// processes of a fabric directory map. For each port of a server it holds two times: when a client
+// with EXT-DS last had a busy connection to that port, and when a server with EXT-DS had one. Each
+// end notes its own time and looks at the other's:
 //
 //	end:  note own time;  fence;  recent(other time)?  ──yes──► offer
 //	                                    └──no──► look again some calls later
 //
-// Of two that look at the same time at least one sees the other: stores and loads
-// of sync/atomic are sequentially consistent. Ports share entries; a wrong yes
-// costs some system calls.
+// If both ends look at the same time, at least one sees the other, because loads and stores of
+// sync/atomic are sequentially consistent. Ports share entries; a false positive costs some system
+// calls.
 //
-// Whoever can write the file can mislead others, and end them by truncating it.
-// So it is used only in a directory that nobody but its owner can enter, and its
-// pages are allocated before it is mapped.
+// A process that can write the file can mislead the others, and can kill them by truncating it. So
+// we use it only in a directory that nobody but its owner can enter, and we allocate its pages
+// before mapping it.
 type board struct {
 	connected, accepted [boardEntries]atomic.Uint32 // seconds
 	brief               [boardEntries]atomic.Uint32 // worth.go
-	translates          atomic.Uint32               // written by exn-tun bridge: the ends may know different ports
+	// // set by exn-tun bridge: the two ends may know different ports
+	translates atomic.Uint32
 }
 
 const (
@@ -54,12 +55,11 @@ func (d *directory) openBoard() *board {
 	if err != nil {
 		return nil
 	}
-	return (*board)(unsafe.Pointer(&b[0])) // for as long as the process lives
+	return (*board)(unsafe.Pointer(&b[0])) // // mapped as long as the process lives
 }
 
-// meet notes that a connection to a server's port is busy, and says whether the
-// other end may have EXT-DS. port is the server's as the socket address has it,
-// in network order.
+// meet notes that a connection to a server's port is busy, and reports whether the other end may
+// have EXT-DS. The port is the server's, in network order as in the socket address.
 func (b *board) meet(port uint16, active bool) bool {
 	if b == nil {
 		return true
@@ -71,12 +71,12 @@ func (b *board) meet(port uint16, active bool) bool {
 	}
 	now := uint32(time.Now().Unix())
 	if own.Load() != now {
-		own.Swap(now) // a fence for the race detector, too: see lane.Word
+		own.Swap(now) // // a fence for the race detector too: see lane.Word
 	}
-	ago := now - other.Load() // less than 0 if that was by a clock that is ahead
+	ago := now - other.Load() // // negative if the other's clock is ahead
 	return ago+boardRecent <= 2*boardRecent || b.translated()
 }
 
-// translated: somebody may tell of connections whose ends know different addresses (package home). Also where
-// nobody can know.
+// translated reports whether a bridge may have registered connections whose ends know different
+// addresses (package home). It is also true without a board, where nobody can know.
 func (b *board) translated() bool { return b == nil || b.translates.Load() != 0 }

@@ -6,15 +6,15 @@ import (
 	"exnet/fabric/limits"
 )
 
-// Whoever touches shared memory beyond the limit of its cgroup is killed. What a
-// channel has touched it keeps until it ends (seals forbid to give it back). So slots
-// and windows count from their first use, and all channels of a process may take an
-// eighth of the lowest limit of its cgroups, or of the machine's memory, and not more
-// than 1 GiB; EXN_DS_MEMORY sets that.
+// A lanesBudget limits the shared memory that the lanes of this process use. The kernel kills a
+// process that touches shared memory beyond the limit of its cgroup. A channel keeps what it has
+// touched until it ends, since seals forbid giving pages back. So slots and windows count from
+// their first use. All channels of a process together may take an eighth of the machine's memory or
+// of the lowest limit of its cgroups, and at most 1 GiB; EXN_DS_MEMORY overrides that.
 //
-// Windows grow up to a half of it, new ones are used up to three quarters, and the
-// rest is for slots. So many connections get small windows instead of few getting
-// large ones, and who gets none writes by slots.
+// Windows grow until half of the budget is used, new windows start until three quarters are used,
+// and the rest is for slots. So many connections get small windows instead of a few getting large
+// ones, and a connection without a window writes through slots.
 type lanesBudget struct {
 	mu   sync.Mutex
 	most uint64 // 0: not known yet
@@ -28,7 +28,7 @@ const (
 	budgetMost  = 1 << 30
 )
 
-// A part of the budget, in quarters, is how far a use of memory may bring us.
+// A part says how much of the budget, in quarters, may be in use after a request.
 type part uint64
 
 const (

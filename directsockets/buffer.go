@@ -5,35 +5,36 @@ import (
 	"sync/atomic"
 )
 
-// bufferLeast is EXN_DS_BUFFER: the shortest part of a write that is announced out of a
-// Buffer. To sleep until it is read costs more time than copying up to about 1 MiB.
+// bufferLeast is EXN_DS_BUFFER: the size from which a part of a write is announced from its Buffer
+// instead of copied. Below about 1 MiB, sleeping until the peer has read it takes longer than
+// copying.
 func bufferLeast() int { return int(bufferFrom.Load()) }
 
 var bufferFrom atomic.Int64
 
-// A Buffer is memory from which the process at the other end can copy by itself. A Write of
-// much out of it copies nothing; it sleeps until the reader has copied all but what the
-// connection's window holds, as a Write does whose socket buffer is full. It is not
-// needed, and gains nothing, for writes of less than some MiB.
+// A Buffer is memory from which the process at the other end can copy directly. A large Write from
+// it copies nothing. It sleeps until the reader has copied all but what fits into the connection's
+// window, as a Write sleeps while the socket buffer is full. Writes of less than some MiB gain
+// nothing from it.
 //
 //	b := c.Buffer(64 << 20)
 //	defer b.Release()
 //	n, err := file.Read(b.Bytes())
 //	c.Write(b.Bytes()[:n])
 //
-// It serves all connections with that process that share the channel of this one. To any
-// other it is memory like all memory. What is in it the peer may read at any time, but
-// not change.
+// It serves all connections to the same process that share this connection's channel. For any other
+// connection it is ordinary memory. The peer may read its contents at any time, but cannot change
+// them.
 type Buffer struct {
 	mu sync.Mutex
 	b  []byte
-	ch *channel // nil: ordinary memory
+	ch *channel // // nil for ordinary memory
 }
 
-// Buffer gives memory of so many bytes, zero or what was in a former Buffer. It is
-// ordinary memory, and [Buffer.Registered] says so, if the connection has no lane now, or
-// its peer knows no buffers, or EXN_DS_WINDOWS or EXN_DS_MEMORY leave no room. So
-// ask when the connection is busy, or again.
+// Buffer returns memory of this size, which is zero or holds what an earlier Buffer held. It is
+// ordinary memory, and [Buffer.Registered] reports false, if the connection has no lane yet, if its
+// peer does not know buffers, or if EXN_DS_WINDOWS or EXN_DS_MEMORY leave no room. So ask once the
+// connection is busy, or ask again.
 func (c *Conn) Buffer(size int) *Buffer {
 	if c.home != nil && size > 0 {
 		c.home.mu.Lock()
@@ -48,23 +49,23 @@ func (c *Conn) Buffer(size int) *Buffer {
 	return &Buffer{b: make([]byte, size)}
 }
 
-// Bytes are the memory, nil after Release.
+// Bytes returns the memory, or nil after Release.
 func (b *Buffer) Bytes() []byte {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.b
 }
 
-// Registered says that it is not ordinary memory.
+// Registered reports whether the peer can copy from the Buffer directly.
 func (b *Buffer) Registered() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.ch != nil
 }
 
-// Release gives the memory back. Nobody may use what Bytes gave from then on, and no Write out
-// of it may be under way; the connection may have ended long ago. A Buffer that is
-// dropped without it keeps its memory until the program ends.
+// Release gives the memory back. The program must not use what Bytes returned any more, and no
+// Write from it may be in progress. The connection may have been closed long before. A Buffer that
+// is dropped without Release keeps its memory until the program ends.
 func (b *Buffer) Release() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -75,7 +76,7 @@ func (b *Buffer) Release() {
 	b.b, b.ch = nil, nil
 }
 
-// lent says where in our windows b lies, if it lies in one Buffer of this channel.
+// lent returns where in our windows b lies, if it lies within one Buffer of this channel.
 func (ch *channel) lent(b []byte) (at uint64, ok bool) {
 	if !ch.takes {
 		return 0, false

@@ -17,53 +17,53 @@ import (
 	"exnet/directsockets/status"
 )
 
-// A channel joins this process and another one: a memory file per owner,
-// doorbells, and a control socket that names connections and tells when the peer
-// dies. Three goroutines serve it: one reads control messages, two watch doorbells
-// (watch.go, night.go). They sleep in the netpoller.
+// A channel joins this process and another one. It consists of a memory file from each, doorbells,
+// and a control socket that names connections and shows when the peer dies. Three goroutines serve
+// it, asleep in the netpoller: one reads control messages, two watch doorbells (watch.go,
+// night.go).
 //
-// Who uses the memory has a reference: the goroutines, and each connection
-// with a lane. The last one unmaps it.
+// Each user of the memory holds a reference: the goroutines, and each connection with a lane.
+// Dropping the last reference unmaps it.
 type channel struct {
 	home    *rendezvous
-	inviter bool // we connected the control socket: we pick even lanes
+	inviter bool // // we connected the control socket, so we pick the even lanes
 	uid     uint32
 	pid     int // of the peer, for zcopy.go
-	process int // the same process as a pidfd, or -1
+	process int // // a pidfd of the peer, or -1
 	zcopy   atomic.Int32
 	ctl     pollable
-	bell    pollable // of ourWaiter
-	night   pollable // of nightWaiter
+	bell    pollable // // rung for ourWaiter
+	night   pollable // // rung for nightWaiter
 	roost   roost
 	own     *lane.Memory
 	live    atomic.Uint32
 	refs    atomic.Int32
 
-	// Guarded by home.mu until HELLO has come, then constant.
-	name  string // the peer's listener
+	// Guarded by home.mu until HELLO arrives, then constant.
+	name  string // // of the peer's listener
 	peer  *lane.Memory
 	pool  *lane.Pool
 	bells [lane.Waiters]int
-	takes bool // the peer takes buffers
+	takes bool // // the peer knows buffers
 
 	// Guarded by home.mu.
 	why        status.Reason
 	sent       uint64
 	generation uint32
 	picked     [4096 / 64]uint64 // lanes that we picked
-	touched    [4096 / 64]uint64 // lanes that the budget knows
+	touched    [4096 / 64]uint64 // // lanes that the budget has paid for
 
 	spent atomic.Uint64 // bytes that the budget has granted
 
-	// rung is the epoch of each waiter of the peer that was rung for. A word
-	// that two have raced for costs one ring more.
+	// rung is, for each waiter of the peer, the epoch for which we rang last. If two goroutines
+	// race to store it, there is one ring too many.
 	rung [lane.Waiters]atomic.Uint64
 
 	mu      sync.Mutex           // guards what follows
-	waiting []*Conn              // whose writers sleep
-	marks   lane.Marks           // for readers that sleep
-	engaged []weak.Pointer[Conn] // by lane; nobody before HELLO
-	many    int                  // of these
+	waiting []*Conn              // // connections whose writers sleep
+	marks   lane.Marks           // // for readers that sleep
+	engaged []weak.Pointer[Conn] // // by lane; empty before HELLO
+	many    int                  // // connections in engaged
 }
 
 const (
@@ -71,7 +71,7 @@ const (
 	ended = 2
 )
 
-// A pollable is a descriptor of ours in the netpoller.
+// A pollable is one of our descriptors, in the netpoller.
 type pollable struct {
 	file *os.File
 	raw  syscall.RawConn
@@ -87,8 +87,8 @@ func newPollable(fd int, name string) (pollable, error) {
 	return pollable{f, raw}, nil
 }
 
-// closeLater closes descriptors that goroutines read, which may be waiting for a
-// lock of the caller's: Close waits for them.
+// closeLater closes descriptors that goroutines are reading. It does so in a goroutine: Close waits
+// for the readers, and they may be waiting for a lock that the caller holds.
 func closeLater(all ...pollable) {
 	go func() {
 		for _, p := range all {
@@ -97,8 +97,8 @@ func closeLater(all ...pollable) {
 	}()
 }
 
-// openChannel makes a channel on a connected control socket, which it takes, and
-// sends HELLO; home.mu is held.
+// openChannel makes a channel from a connected control socket, which it takes over, and sends
+// HELLO. The caller holds home.mu.
 func openChannel(home *rendezvous, socket int, inviter bool) (ch *channel, why status.Reason, err error) {
 	ch = &channel{home: home, inviter: inviter, process: -1}
 	for i := range ch.bells {
@@ -152,7 +152,7 @@ func openChannel(home *rendezvous, socket int, inviter bool) (ch *channel, why s
 		case w >= firstPerch && w < firstPerch+perches:
 			fds = append(fds, ch.roost.perch[w-firstPerch].fd)
 		default:
-			fds = append(fds, day) // those that are not used ring as well
+			fds = append(fds, day) // // waiters that are not used get this doorbell too
 		}
 	}
 	if ch.ctl, err = newPollable(socket, "exn-ds-control"); err != nil {
@@ -171,9 +171,8 @@ func openChannel(home *rendezvous, socket int, inviter bool) (ch *channel, why s
 	return ch, reasonNone, nil
 }
 
-// newBell makes a doorbell: an eventfd with the value 1 that is never read, and
-// rung by adding 0. So it is not emptied, cannot be made to block, and every ring is
-// an edge.
+// newBell makes a doorbell: an eventfd with the value 1 that is never read. Adding 0 rings it. So
+// nobody can empty it or make it block, and every ring is an edge.
 func newBell() (p pollable, fd int, err error) {
 	if fd, err = unix.Eventfd(1, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC); err != nil {
 		return p, -1, os.NewSyscallError("eventfd2", err)
@@ -182,7 +181,7 @@ func newBell() (p pollable, fd int, err error) {
 	return p, fd, err
 }
 
-// newMemory makes our file, with fewer lanes and windows where address space is short.
+// newMemory makes our memory file, with fewer lanes and windows if address space is short.
 func newMemory() (m *lane.Memory, fd int, err error) {
 	for g := env.geometry; g.Lanes >= 2; g.Lanes, g.Windows = g.Lanes/2&^1, (g.Windows+1)/2 {
 		if m, fd, err = lane.New(g); err == nil || !errors.Is(err, unix.ENOMEM) {
@@ -192,7 +191,7 @@ func newMemory() (m *lane.Memory, fd int, err error) {
 	return m, fd, err
 }
 
-// send posts a control message; home.mu is held. It never blocks.
+// send sends a control message, without blocking. The caller holds home.mu.
 func (ch *channel) send(m *message, fds ...int) error {
 	var rights []byte
 	if len(fds) > 0 {
@@ -212,7 +211,7 @@ func (ch *channel) send(m *message, fds ...int) error {
 	return nil
 }
 
-// receive takes control messages until the channel ends.
+// receive handles control messages until the channel ends.
 func (ch *channel) receive() {
 	defer ch.release()
 	var b [messageSize]byte
@@ -267,7 +266,7 @@ func rightsOf(oob []byte) (fds []int) {
 	return fds
 }
 
-// handle obeys a message. It sets to -1 the descriptors that it keeps.
+// handle processes a message. It replaces the descriptors that it keeps by -1.
 func (ch *channel) handle(b *[messageSize]byte, fds []int) status.Reason {
 	var m message
 	if !m.decode(b) {
@@ -303,7 +302,7 @@ func (ch *channel) hello(m *message, fds []int) status.Reason {
 		return reasonHostile
 	}
 	for _, fd := range fds[1:] {
-		// To ring anything but an eventfd could block or deliver bytes.
+		// Ringing anything but an eventfd could block or deliver bytes.
 		if kind, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd)); err != nil || kind != "anon_inode:[eventfd]" {
 			return reasonHostile
 		}
@@ -328,8 +327,8 @@ func (ch *channel) hello(m *message, fds []int) status.Reason {
 	return reasonNone
 }
 
-// kill ends a channel; home.mu is held. Memory and doorbells stay until those
-// who use them let go.
+// kill ends a channel. The caller holds home.mu. Memory and doorbells stay until all their users
+// have let go.
 func (ch *channel) kill(why status.Reason) {
 	if !ch.live.CompareAndSwap(alive, ended) {
 		return
@@ -338,7 +337,7 @@ func (ch *channel) kill(why status.Reason) {
 	delete(ch.home.channels, ch)
 	log("channel to %s ends: %v", ch.name, why)
 	ch.home.abandon(ch)
-	closeLater(ch.ctl, ch.bell, ch.night) // its goroutines end
+	closeLater(ch.ctl, ch.bell, ch.night) // // this ends its goroutines
 	ch.mu.Lock()
 	ch.wakeAllLocked()
 	ch.mu.Unlock()
@@ -361,9 +360,9 @@ func (ch *channel) release() {
 	closeProcess(ch)
 }
 
-// ring tells the peer of c, after something was posted or credit given on its lane
-// (1): it makes the mark that mask, a word of the peer's control block, asks for, and
-// wakes the waiters that it names, if they sleep. The caller has a reference.
+// ring notifies the peer of c that we posted a slot or gave credit on its lane, (1) in watch.go.
+// mask is a word of the peer's control block. ring makes the mark that it asks for, and wakes the
+// waiters that it names if they sleep. The caller holds a reference.
 func (ch *channel) ring(c *Conn, mask *lane.Word) {
 	m := mask.Load()
 	if m == 0 {
@@ -378,19 +377,19 @@ func (ch *channel) ring(c *Conn, mask *lane.Word) {
 		w := bits.TrailingZeros64(m)
 		if e := ch.peer.Asleep(w); e != 0 && ch.rung[w].Load() != e {
 			ringBell(ch.bells[w])
-			ch.rung[w].Store(e) // after it: who dies in between has another ring again
+			ch.rung[w].Store(e) // // afterwards: if we die in between, the peer gets another ring
 		}
 	}
 }
 
-// usable is how many lanes both files have.
+// usable returns how many lanes both files have.
 func (ch *channel) usable() uint32 { return min(ch.own.Lanes, ch.peer.Lanes) }
 
-// theirs says that the peer is the one to pick this lane.
+// theirs reports whether the peer is the one to pick this lane.
 func (ch *channel) theirs(number uint32) bool { return number&1 == 1 == ch.inviter }
 
-// free is the lowest lane that both sides have let go of, of those that we pick
-// from; home.mu is held.
+// free returns the lowest lane, among those that we may pick, that both sides have let go of. The
+// caller holds home.mu.
 func (ch *channel) free() (number uint32, ok bool) {
 	ours := uint64(0x5555555555555555)
 	if !ch.inviter {
@@ -410,7 +409,7 @@ func (ch *channel) free() (number uint32, ok bool) {
 	return 0, false
 }
 
-// pick takes a lane for a connection of ours; home.mu is held.
+// pick takes a lane for one of our connections. The caller holds home.mu.
 func (ch *channel) pick() (number, generation uint32, ok bool) {
 	if number, ok = ch.free(); !ok {
 		return 0, 0, false
@@ -422,7 +421,8 @@ func (ch *channel) pick() (number, generation uint32, ok bool) {
 	return number, ch.generation, true
 }
 
-// full: none of the lanes that we may pick is left. Unknown before HELLO.
+// full reports whether all lanes that we may pick are taken. Before HELLO we do not know, and it
+// returns false.
 func (ch *channel) full() bool {
 	if ch.peer == nil {
 		return false
@@ -431,7 +431,7 @@ func (ch *channel) full() bool {
 	return !ok
 }
 
-// afford has the budget pay for a lane; home.mu is held.
+// afford charges the budget for a lane, once. The caller holds home.mu.
 func (ch *channel) afford(number uint32) bool {
 	word, bit := &ch.touched[number/64], uint64(1)<<(number%64)
 	if *word&bit != 0 {
@@ -445,7 +445,7 @@ func (ch *channel) afford(number uint32) bool {
 	return true
 }
 
-// affordWindow has the budget pay for bytes of windows.
+// affordWindow charges the budget for n bytes of windows.
 func (ch *channel) affordWindow(n uint64, growth bool) bool {
 	part := forWindows
 	if growth {
@@ -458,7 +458,7 @@ func (ch *channel) affordWindow(n uint64, growth bool) bool {
 	return true
 }
 
-// cpu is where this thread runs, plus one.
+// cpu returns the CPU on which this thread runs, plus one, or 0 if unknown.
 func cpu() uint64 {
 	var c uint32
 	if _, _, e := getcpu(&c); e != 0 {
@@ -467,7 +467,7 @@ func cpu() uint64 {
 	return uint64(c) + 1
 }
 
-// ran tells the peer where we run.
+// ran tells the peer on which CPU we run.
 func (ch *channel) ran() (here uint64) {
 	here = cpu()
 	if w := &ch.own.Head().CPU; w.Load() != here {
@@ -476,7 +476,7 @@ func (ch *channel) ran() (here uint64) {
 	return here
 }
 
-// near says that the peer last ran on this CPU: it could not run while we spin.
+// near reports whether the peer last ran on this CPU. If so, it cannot run while we spin.
 func (ch *channel) near() bool {
 	here := ch.ran()
 	return here != 0 && ch.peer.Head().CPU.Load() == here

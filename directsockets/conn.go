@@ -19,65 +19,67 @@ import (
 	"exnet/directsockets/status"
 )
 
-// A Conn is a TCP connection whose bytes may leave TCP. It is used like a
-// *net.TCPConn; all methods may be called at once.
+// A Conn is a TCP connection whose bytes may leave TCP. It is used like a *net.TCPConn, and all its
+// methods may be called concurrently.
 type Conn struct {
 	tcp    *net.TCPConn
 	raw    syscall.RawConn
-	home   *rendezvous // nil: it never looks for a peer
+	home   *rendezvous // // nil if it never looks for a peer
 	active bool        // we dialled
-	tuple  tuple       // and other, below: as both ends see it
+	tuple  tuple       // // this and other, below, are as both ends see it
 
-	shown   *status.Record
-	state   atomic.Uint32  // status.State; shown has a copy
-	reason  *atomic.Uint32 // status.Reason, in shown
+	shown   *status.Record // // what exn-tun show sockets reads
+	state   atomic.Uint32  // // a status.State; shown has a copy
+	reason  *atomic.Uint32 // // a status.Reason, in shown
 	closing atomic.Bool
-	linger  atomic.Int32 // seconds; -1: not set
+	linger  atomic.Int32 // // in seconds; -1 if not set
 
-	// Counting: calls and bytes by TCP, which are in shown, and the call from which
-	// on a peer is looked for.
+	// While counting: the calls made and the bytes carried by TCP, which are in shown, and the
+	// call from which on we look for a peer.
 	calls, due   atomic.Uint64
 	tcpRx, tcpTx *atomic.Uint64
-	looking      atomic.Bool // a search is on its way
-	considered   atomic.Bool // for a lane; worth.go
+	looking      atomic.Bool // // a search is in progress
+	considered   atomic.Bool // // worthLooking has decided; see worth.go
 
 	// Guarded by home.mu.
-	inode, netns, peerInode uint64 // inode also in shown
-	peerNet                 uint64 // cookie of the other end's network namespace; 0: ours
-	other                   tuple  // zero: it is not known how that sees it
-	translates              bool   // somebody tells of translated addresses
-	offers, attempt         int
+	inode, netns, peerInode uint64 // // inode is also in shown
+	// // cookie of the other end's network namespace; 0 if it is ours
+	peerNet         uint64
+	other           tuple // // the connection as the other end sees it; zero if unknown
+	translates      bool  // // a bridge has registered its translated addresses
+	offers, attempt int
 
-	// The attachment: set under home.mu before the state is Attached, from then
-	// on constant until it is taken away under both sides' locks.
+	// The attachment: set under home.mu before the state becomes Attached. From then on it is
+	// constant until it is taken away under the locks of both sides.
 	ch               *channel
 	lane, generation uint32
-	self             weak.Pointer[Conn] // for who only finds it: dropped, it is closed
-	own, peer        *lane.Control
-	marked           atomic.Uint64 // how often the peer had asked for a mark when we made one
+	// // for the tables: they do not keep a dropped connection from being closed
+	self      weak.Pointer[Conn]
+	own, peer *lane.Control
+	marked    atomic.Uint64 // // the peer's count of asked marks when we last made one
 
-	// rx.mu guards in, tx.mu guards out; what both look at is atomic.
+	// rx.mu guards in, and tx.mu guards out. What both sides look at is atomic.
 	rx, tx side
 	in     inbound
 	out    outbound
-	wish   wish   // of who reads, for a mark
-	at     int    // in channel.waiting, of who writes; guarded by channel.mu
-	credit uint64 // that it or the watcher has seen; likewise
+	wish   wish   // // the reader's, for a mark
+	at     int    // // index of the writer in channel.waiting, guarded by channel.mu
+	credit uint64 // // that the writer or the watcher has seen; likewise
 
-	post int32         // at the sentry, while engaged
-	hint atomic.Bool   // the kernel may have something to say of the socket
-	news atomic.Bool   // likewise, and no writer has looked
+	post int32         // // its number at the sentry, while engaged
+	hint atomic.Bool   // // the kernel may have an event on the socket
+	news atomic.Bool   // // likewise, and no writer has looked yet
 	room atomic.Bool   // TCP may take bytes again
-	owes atomic.Bool   // bytes that were handed back wait for that
-	fin  atomic.Bool   // the peer's end has been seen: FIN, RST, or its channel's end
-	dead atomic.Bool   // reset without the kernel's doing
-	err  atomic.Uint32 // errno that waits to be told, as SO_ERROR
+	owes atomic.Bool   // // bytes that were handed back wait for room
+	fin  atomic.Bool   // // the peer's end was seen: FIN, RST, or the end of its channel
+	dead atomic.Bool   // // reset by us, not by the kernel
+	err  atomic.Uint32 // // pending errno, as SO_ERROR
 }
 
-// newConn wraps a connection that no bytes have crossed.
+// newConn wraps a connection that has not carried any bytes yet.
 func newConn(tcp *net.TCPConn, active bool, o Options) *Conn {
 	c := &Conn{tcp: tcp, active: active}
-	c.raw, _ = tcp.SyscallConn() // fails for a nil connection only
+	c.raw, _ = tcp.SyscallConn() // // fails only for a nil connection
 	c.linger.Store(-1)
 	c.rx.set, c.tx.set = tcp.SetReadDeadline, tcp.SetWriteDeadline
 	c.rx.nap.bell, c.tx.nap.bell = make(chan struct{}, 1), make(chan struct{}, 1)
@@ -101,12 +103,12 @@ func newConn(tcp *net.TCPConn, active bool, o Options) *Conn {
 	return c
 }
 
-// view is the connection as its links name it.
+// view returns the connection as its offer names it.
 func (c *Conn) view() home.View {
 	return home.View{Net: c.netns, Local: c.tuple.local, Remote: c.tuple.remote}
 }
 
-// permitted: the rules let it take a lane.
+// permitted reports whether the rules allow it a lane.
 func (c *Conn) permitted(rules *policy.Policy) bool {
 	if c.active {
 		return rules.Upgrades(program, policy.Out, c.tuple.remote.Port(), c.tuple.remote.Addr())
@@ -114,7 +116,7 @@ func (c *Conn) permitted(rules *policy.Policy) bool {
 	return rules.Upgrades(program, policy.In, c.tuple.local.Port(), c.tuple.remote.Addr())
 }
 
-// State is where the connection is on its way to a lane.
+// State returns how far the connection has come on its way to a lane.
 func (c *Conn) State() status.State { return status.State(c.state.Load()) }
 
 func (c *Conn) move(from, to status.State) bool {
@@ -125,9 +127,9 @@ func (c *Conn) move(from, to status.State) bool {
 	return moved
 }
 
-// begin locks a side for a call. True: it did not, since calls are those of package net from
-// now on, which nobody interrupts: the connection is on TCP for good, and no call of ours is
-// on its way.
+// begin locks a side for a call. It returns true, without the lock, if the connection is on TCP for
+// good. Then calls go straight to package net, nobody interrupts them, and no call of ours is in
+// progress on that side.
 func (c *Conn) begin(s *side) (plain bool) {
 	if s.plain.Load() {
 		return true
@@ -143,7 +145,7 @@ func (c *Conn) begin(s *side) (plain bool) {
 
 func (c *Conn) engaged() bool { return c.State() == status.Lane }
 
-// serverPort is the server's port as the socket address has it, for the board.
+// serverPort returns the server's port as in the socket address, for the board.
 func (c *Conn) serverPort() uint16 {
 	server := c.tuple.local
 	if c.active {
@@ -153,7 +155,7 @@ func (c *Conn) serverPort() uint16 {
 	return binary.NativeEndian.Uint16(w[16:])
 }
 
-// count notes a call by TCP, and looks for the peer when it is time.
+// count notes a call by TCP, and starts the search for the peer when it is time.
 func (c *Conn) count() {
 	calls := c.calls.Add(1)
 	if c.State() != status.Counting || calls < c.due.Load() ||
@@ -166,8 +168,8 @@ func (c *Conn) count() {
 		c.stayLocked(unusable(err))
 		c.home.mu.Unlock()
 	case !possible:
-		// Nothing was asked of the kernel, so this may go on for ever: at each call
-		// of a young connection, later at every eighth.
+		// We have asked the kernel nothing, so this may go on for ever: at each call of a
+		// young connection, later at every eighth.
 		const young = 64
 		c.reason.Store(uint32(reasonNoPeer))
 		if calls < young {
@@ -187,13 +189,13 @@ func (c *Conn) count() {
 	}
 }
 
-// takeLane resets our half of a lane and says so; home.mu is held.
+// takeLane resets our half of a lane and publishes that we have it. The caller holds home.mu.
 func (c *Conn) takeLane(ch *channel, number, generation uint32) {
 	ch.refs.Add(1)
 	c.ch, c.lane, c.generation = ch, number, generation
 	c.self = weak.Make(c)
-	// Who drops it has it closed, as by package net. So nothing that lives on, and no field of its
-	// own, may point to it (TestDropped).
+	// If the program drops the connection, the finalizer closes it, as in package net. So
+	// nothing that outlives it may point to it, and neither may its own fields (TestDropped).
 	runtime.SetFinalizer(c, func(c *Conn) { go c.Close() })
 	c.own, c.peer = ch.own.Control(number), ch.peer.Control(number)
 	c.out.w = lane.NewWriter(ch.pool, number)
@@ -207,7 +209,7 @@ func (c *Conn) takeLane(ch *channel, number, generation uint32) {
 	c.own.Generation.Store(uint64(generation))
 }
 
-// leaveLane lets it go; home.mu is held, and nobody is in a call that uses it.
+// leaveLane lets go of the lane. The caller holds home.mu, and no call is using the lane.
 func (c *Conn) leaveLane() {
 	ch := c.ch
 	c.ch = nil
@@ -234,8 +236,7 @@ func (c *Conn) leaveLane() {
 	ch.release()
 }
 
-// forget withdraws what was said of a connection that is not engaged; home.mu is
-// held.
+// forget withdraws the offer of a connection that is not engaged. The caller holds home.mu.
 func (c *Conn) forget() {
 	if c.home.waiting[c.inode] == c {
 		delete(c.home.waiting, c.inode)
@@ -246,8 +247,7 @@ func (c *Conn) forget() {
 	c.leaveLane()
 }
 
-// stayLocked keeps a connection that is not engaged on TCP for good; home.mu is
-// held.
+// stayLocked keeps a connection that is not engaged on TCP for good. The caller holds home.mu.
 func (c *Conn) stayLocked(why status.Reason) {
 	for s := c.State(); s == status.Counting || s == status.Offered || s == status.Attaching || s == status.Attached; s = c.State() {
 		if c.move(s, status.TCP) {
@@ -259,8 +259,8 @@ func (c *Conn) stayLocked(why status.Reason) {
 	}
 }
 
-// engage moves an attached connection to its lanes, once no call of the program
-// is under way: those that sleep are woken for it, and go on afterwards.
+// engage moves an attached connection to its lane once no call of the program is in progress. It
+// wakes calls that sleep; they continue afterwards.
 func (c *Conn) engage() {
 	c.rx.take()
 	defer c.rx.mu.Unlock()
@@ -274,7 +274,7 @@ func (c *Conn) engage() {
 	switch {
 	case c.ch.live.Load() != alive:
 		c.stayLocked(reasonPeerGone)
-	case c.peer.Generation.Load() != uint64(c.generation): // it has waited too long for us
+	case c.peer.Generation.Load() != uint64(c.generation): // // the peer has waited too long for us
 		c.leaveLane()
 		c.due.Store(c.calls.Load() + step)
 		c.move(status.Attached, status.Counting)
@@ -294,21 +294,21 @@ func (c *Conn) engage() {
 		c.own.Consent.Store(c.in.consented)
 		var told int16
 		c.control(func(fd int) { told = poll(fd, unix.POLLRDHUP) })
-		c.in.shut = told&unix.POLLRDHUP != 0 && !c.finCame() // by CloseRead, before there was a lane
+		// // the program called CloseRead before there was a lane
+		c.in.shut = told&unix.POLLRDHUP != 0 && !c.finCame()
 		c.hint.Store(true)
 		c.reason.Store(uint32(reasonNone))
 		if !c.move(status.Attached, status.Lane) {
-			return // Close has come, and waits for home.mu to undo all this
+			return // // Close came first; it waits for home.mu to undo all this
 		}
 		log("%v to %v has lane %d of the channel to %s", c.tuple.local, c.tuple.remote, c.lane, c.ch.name)
 	}
 }
 
-// counted: the connection is established, and the kernel has passed on just the
-// bytes that we have counted. Nobody of us reads or writes now, but the peer does:
-// what the kernel has received and what is unread grow between two questions, what
-// it has to send shrinks. Asked on both sides of the total, they bound the count,
-// mostly exactly.
+// counted reports whether the connection is established and the kernel has passed on exactly the
+// bytes that we counted. None of our calls reads or writes now, but the peer does. Between two
+// questions, the bytes received and unread grow, and the bytes to send shrink. Asked before and
+// after the totals, they bound the count, and mostly fix it.
 func (c *Conn) counted() (equal bool) {
 	const established = 1
 	c.control(func(fd int) {
@@ -331,12 +331,12 @@ func (c *Conn) counted() (equal bool) {
 	return equal
 }
 
-// control runs f with the descriptor; false: it is closed.
+// control calls f with the descriptor. It returns false if the connection is closed.
 func (c *Conn) control(f func(fd int)) bool {
 	return c.raw.Control(func(fd uintptr) { f(int(fd)) }) == nil
 }
 
-// opError is the error of a call as package net tells it.
+// opError wraps an error of a call as package net does.
 func (c *Conn) opError(op string, err error) error {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
@@ -345,13 +345,13 @@ func (c *Conn) opError(op string, err error) error {
 	return &net.OpError{Op: op, Net: "tcp", Source: c.tcp.LocalAddr(), Addr: c.tcp.RemoteAddr(), Err: err}
 }
 
-// LocalAddr is the address of this end.
+// LocalAddr returns the address of this end.
 func (c *Conn) LocalAddr() net.Addr { return c.tcp.LocalAddr() }
 
-// RemoteAddr is the address of the other end.
+// RemoteAddr returns the address of the other end.
 func (c *Conn) RemoteAddr() net.Addr { return c.tcp.RemoteAddr() }
 
-// SetDeadline sets that of reads and writes, on either path.
+// SetDeadline sets the deadline of reads and writes, by TCP or by the lane.
 func (c *Conn) SetDeadline(t time.Time) error {
 	if err := c.SetReadDeadline(t); err != nil {
 		return err
@@ -359,34 +359,34 @@ func (c *Conn) SetDeadline(t time.Time) error {
 	return c.SetWriteDeadline(t)
 }
 
-// SetReadDeadline sets that of reads.
+// SetReadDeadline sets the deadline of reads.
 func (c *Conn) SetReadDeadline(t time.Time) error { return c.rx.setDeadline(t) }
 
-// SetWriteDeadline sets that of writes.
+// SetWriteDeadline sets the deadline of writes.
 func (c *Conn) SetWriteDeadline(t time.Time) error { return c.tx.setDeadline(t) }
 
-// SetKeepAlive concerns the TCP connection, which stays.
+// SetKeepAlive sets the option on the TCP connection, which stays open.
 func (c *Conn) SetKeepAlive(on bool) error { return c.tcp.SetKeepAlive(on) }
 
-// SetKeepAlivePeriod concerns the TCP connection, which stays.
+// SetKeepAlivePeriod sets the option on the TCP connection, which stays open.
 func (c *Conn) SetKeepAlivePeriod(d time.Duration) error { return c.tcp.SetKeepAlivePeriod(d) }
 
-// SetKeepAliveConfig concerns the TCP connection, which stays.
+// SetKeepAliveConfig sets the options on the TCP connection, which stays open.
 func (c *Conn) SetKeepAliveConfig(k net.KeepAliveConfig) error { return c.tcp.SetKeepAliveConfig(k) }
 
-// SetNoDelay is for bytes by TCP. Those on a lane are readable at once anyhow.
+// SetNoDelay concerns bytes by TCP. Bytes on a lane are always readable at once.
 func (c *Conn) SetNoDelay(on bool) error { return c.tcp.SetNoDelay(on) }
 
-// SetReadBuffer is for bytes by TCP. A lane's window has a size of its own.
+// SetReadBuffer concerns bytes by TCP. A lane's window has its own size.
 func (c *Conn) SetReadBuffer(bytes int) error { return c.tcp.SetReadBuffer(bytes) }
 
-// SetWriteBuffer is for bytes by TCP.
+// SetWriteBuffer concerns bytes by TCP.
 func (c *Conn) SetWriteBuffer(bytes int) error { return c.tcp.SetWriteBuffer(bytes) }
 
-// MultipathTCP says whether the connection uses it. Then it stays on TCP.
+// MultipathTCP reports whether the connection uses Multipath TCP. If so, it stays on TCP.
 func (c *Conn) MultipathTCP() (bool, error) { return c.tcp.MultipathTCP() }
 
-// SetLinger says what Close does with bytes that the peer has not taken; 0 resets.
+// SetLinger sets what Close does with bytes that the peer has not taken; 0 resets the connection.
 func (c *Conn) SetLinger(seconds int) error {
 	err := c.tcp.SetLinger(seconds)
 	if err == nil {
@@ -395,13 +395,12 @@ func (c *Conn) SetLinger(seconds int) error {
 	return err
 }
 
-// SyscallConn gives the TCP socket. Control is for options and leaves the bytes
-// where they are. Read and Write of it would move bytes past us: before the
-// first of them the connection goes back to TCP for good.
+// SyscallConn returns access to the TCP socket. Its Control is for options, and leaves the bytes on
+// their path. Its Read and Write would move bytes past this package, so the first of them returns
+// the connection to TCP for good.
 func (c *Conn) SyscallConn() (syscall.RawConn, error) { return rawConn{c}, nil }
 
-// File gives a copy of the TCP socket, for which the connection goes back to TCP
-// for good.
+// File returns a copy of the TCP socket. It returns the connection to TCP for good.
 func (c *Conn) File() (*os.File, error) {
 	if err := c.stay(reasonRaw); err != nil {
 		return nil, err
@@ -427,23 +426,24 @@ func (r rawConn) Write(f func(uintptr) bool) error {
 	return r.c.raw.Write(f)
 }
 
-// A Status says what has become of a connection.
+// A Status describes what has become of a connection.
 type Status struct {
 	status.Socket // its state, why it is on TCP, and bytes by path
 	ReadWindow    int
 	WriteWindow   int
 }
 
-// Upgraded says that it reads and writes by its lane as soon as the peer agrees.
+// Upgraded reports whether the connection has a lane. It reads and writes through it as soon as the
+// peer agrees.
 func (s Status) Upgraded() bool { return s.State == status.Lane }
 
-// Status looks at the connection. Calls that sleep on it are woken for it.
+// Status examines the connection. It interrupts calls that sleep on it; they continue afterwards.
 func (c *Conn) Status() Status {
 	c.rx.take()
 	defer c.rx.mu.Unlock()
 	c.tx.take()
 	defer c.tx.mu.Unlock()
-	if c.home != nil { // of which the lane is, until it is engaged
+	if c.home != nil { // // home.mu guards the lane until the connection is engaged
 		c.home.mu.Lock()
 		defer c.home.mu.Unlock()
 	}

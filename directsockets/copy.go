@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// copySize is that of the pieces in which bytes of another source are copied: as
-// much as a lane announces at once.
+// copySize is the size of the pieces in which bytes from another source are copied: as much as a
+// lane announces at once.
 const copySize = 64 << 10
 
-// ReadFrom writes what r gives. A file goes by sendfile as long as the connection
-// is on TCP, and one that stays there does what a *net.TCPConn does, splice
-// included; else the bytes are copied. Of a file just as much is taken as was written.
+// ReadFrom writes what it reads from r. While the connection is on TCP, it sends a file with
+// sendfile. On a connection that stays on TCP it does what a *net.TCPConn does, splice included.
+// Otherwise it copies the bytes. It consumes exactly as much of a file as it has written.
 func (c *Conn) ReadFrom(r io.Reader) (n int64, err error) {
 	if c.begin(&c.tx) {
 		n, err := c.tcp.ReadFrom(r)
@@ -39,7 +39,7 @@ func (c *Conn) ReadFrom(r io.Reader) (n int64, err error) {
 	ahead := &counter{r: r}
 	k, err := io.CopyBuffer(struct{ io.Writer }{c}, ahead, make([]byte, copySize))
 	if unsent := ahead.n - k; unsent > 0 {
-		if _, cannot := f.Seek(-unsent, io.SeekCurrent); cannot == nil { // a pipe does not take it back
+		if _, cannot := f.Seek(-unsent, io.SeekCurrent); cannot == nil { // // a pipe cannot seek
 			take(r, -unsent)
 		}
 	}
@@ -53,7 +53,7 @@ func take(r io.Reader, n int64) {
 	}
 }
 
-// A counter counts what is read from r, which may be more than is written.
+// A counter counts the bytes read from r, which may be more than are written.
 type counter struct {
 	r io.Reader
 	n int64
@@ -65,7 +65,7 @@ func (c *counter) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// copyError is the error of a copy as package net tells it: around that of either side.
+// copyError wraps an error of a copy, from either side, as package net does.
 func (c *Conn) copyError(op string, err error) error {
 	if err == nil {
 		return nil
@@ -73,7 +73,7 @@ func (c *Conn) copyError(op string, err error) error {
 	return &net.OpError{Op: op, Net: "tcp", Source: c.tcp.LocalAddr(), Addr: c.tcp.RemoteAddr(), Err: err}
 }
 
-// fileOf is the file behind a reader, if it is one, and how much of it is meant.
+// fileOf returns the file behind a reader, if it is one, and how much of it to copy.
 func fileOf(r io.Reader) (f *os.File, limit int64) {
 	limit = 1<<63 - 1
 	if l, ok := r.(*io.LimitedReader); ok {
@@ -83,24 +83,24 @@ func fileOf(r io.Reader) (f *os.File, limit int64) {
 	return f, limit
 }
 
-// errCopy says that the rest is to be copied: the connection has left TCP, or the
-// kernel cannot send from such a file.
+// errCopy means that the rest must be copied: the connection has left TCP, or the kernel cannot
+// send from such a file.
 var errCopy = errors.New("copy")
 
-// sendFile sends up to limit bytes of a file by TCP. Unlike package net's it may be
-// interrupted at any byte, to engage. The caller has tx.mu.
+// sendFile sends up to limit bytes of a file by TCP. Unlike sendFile of package net it can be
+// interrupted at any byte, to engage. The caller holds tx.mu.
 func (c *Conn) sendFile(f *os.File, limit int64) (done int64, err error) {
-	const most = 4 << 20 // in one call, as package net
+	const most = 4 << 20 // // in one call, as in package net
 	from, err := f.SyscallConn()
 	if err != nil {
-		return 0, errCopy // to read it says why
+		return 0, errCopy // // reading it will report the error
 	}
 	for !c.engaged() {
 		c.count()
 		c.tx.enter()
 		if c.closing.Load() {
 			c.tx.leave()
-			return done, errCopy // to write says so
+			return done, errCopy // // writing will report it
 		}
 		if c.tx.wanted.Load() > 0 {
 			c.tx.leave()
@@ -145,7 +145,7 @@ func (c *Conn) sendFile(f *os.File, limit int64) (done int64, err error) {
 		case errors.Is(err, os.ErrDeadlineExceeded) && rung && !c.tx.expired():
 			continue
 		case done == 0:
-			return 0, errCopy // to write says why, as with package net
+			return 0, errCopy // // writing will report the error, as with package net
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return done, os.ErrDeadlineExceeded
 		default:
@@ -155,7 +155,7 @@ func (c *Conn) sendFile(f *os.File, limit int64) (done int64, err error) {
 	return done, errCopy
 }
 
-// WriteTo reads up to the end of the stream, and writes it to w.
+// WriteTo reads up to the end of the stream and writes the bytes to w.
 func (c *Conn) WriteTo(w io.Writer) (int64, error) {
 	if c.begin(&c.rx) {
 		n, err := c.tcp.WriteTo(w)
@@ -167,9 +167,8 @@ func (c *Conn) WriteTo(w io.Writer) (int64, error) {
 	return n, c.copyError("writeto", err)
 }
 
-// WriteBuffers writes all buffers, as v.WriteTo does for a *net.TCPConn, which
-// knows no other connections: of these v.WriteTo makes a Write for each buffer.
-// That is no loss on a lane.
+// WriteBuffers writes all buffers, as v.WriteTo does with a *net.TCPConn. Package net does not know
+// a Conn, so v.WriteTo(c) calls Write for each buffer. On a lane that is no loss.
 func (c *Conn) WriteBuffers(v *net.Buffers) (int64, error) {
 	if c.begin(&c.tx) {
 		n, err := v.WriteTo(c.tcp)
@@ -180,7 +179,7 @@ func (c *Conn) WriteBuffers(v *net.Buffers) (int64, error) {
 	return v.WriteTo(holder{c})
 }
 
-// A holder writes with tx.mu, which its caller has.
+// A holder writes for a caller that already holds tx.mu.
 type holder struct{ c *Conn }
 
 func (h holder) Write(b []byte) (int, error) { return h.c.writeAll(b) }

@@ -8,35 +8,35 @@ import (
 	"exnet/directsockets/status"
 )
 
-// Dial is net.Dial. Of a TCP network it gives a *Conn.
+// Dial is like net.Dial. For a TCP network it returns a *Conn.
 func Dial(network, address string) (net.Conn, error) {
 	return DialContext(context.Background(), network, address)
 }
 
-// DialContext is Dial with a context, which concerns only the dialling.
+// DialContext is Dial with a context, which only affects dialling.
 func DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	return new(Dialer).DialContext(ctx, network, address)
 }
 
-// DialTimeout is Dial with a limit of time.
+// DialTimeout is Dial with a timeout.
 func DialTimeout(network, address string, timeout time.Duration) (net.Conn, error) {
 	d := Dialer{Dialer: net.Dialer{Timeout: timeout}}
 	return d.Dial(network, address)
 }
 
-// A Dialer is a net.Dialer whose TCP connections look for lanes. Its DialContext
-// is what http.Transport and database drivers take.
+// A Dialer is a net.Dialer whose TCP connections look for lanes. Its DialContext fits
+// http.Transport and database drivers.
 type Dialer struct {
 	net.Dialer
 	Lanes Options
 }
 
-// Dial is that of net.Dialer.
+// Dial is like that of net.Dialer.
 func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 	return d.DialContext(context.Background(), network, address)
 }
 
-// DialContext is that of net.Dialer.
+// DialContext is like that of net.Dialer.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	c, err := d.Dialer.DialContext(ctx, network, address)
 	if err != nil {
@@ -48,19 +48,19 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	return c, nil
 }
 
-// Listen is net.Listen. Of a TCP network it gives a *Listener.
+// Listen is like net.Listen. For a TCP network it returns a *Listener.
 func Listen(network, address string) (net.Listener, error) {
 	return new(ListenConfig).Listen(context.Background(), network, address)
 }
 
-// A ListenConfig is a net.ListenConfig whose TCP connections look for lanes.
-// Multipath TCP, which has none, is not used.
+// A ListenConfig is a net.ListenConfig whose TCP connections look for lanes. It turns Multipath TCP
+// off, which cannot have lanes.
 type ListenConfig struct {
 	net.ListenConfig
 	Lanes Options
 }
 
-// Listen is that of net.ListenConfig.
+// Listen is like that of net.ListenConfig.
 func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (net.Listener, error) {
 	config := lc.ListenConfig
 	config.SetMultipathTCP(false)
@@ -84,13 +84,13 @@ type Listener struct {
 	shown *status.Record
 }
 
-// Close ends it, not its connections.
+// Close closes the listener, but not its connections.
 func (l *Listener) Close() error {
 	l.shown.State.Store(uint32(status.Closed))
 	return l.TCPListener.Close()
 }
 
-// Accept waits for the next connection, a *Conn.
+// Accept waits for the next connection and returns it as a *Conn.
 func (l *Listener) Accept() (net.Conn, error) {
 	tcp, err := l.TCPListener.AcceptTCP()
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"exnet/fabric/dir"
 )
 
-// A directory is FABRIC/ds, where processes find each other.
+// A directory is FABRIC/ds, through which processes find each other.
 type directory struct {
 	path  string
 	file  *os.File // keeps fd
@@ -23,9 +23,9 @@ type directory struct {
 
 func (d *directory) close() { d.file.Close() }
 
-// makeShared makes the directory ds if it is missing, with the group's bits of that
-// above, whatever the umask. It appears with its final mode: others may be about to
-// open it. What fails here is told by who opens it.
+// makeShared makes the directory ds if it is missing. It gives it the group permissions of the
+// directory above, whatever the umask. The directory appears with its final mode, since other
+// processes may be about to open it. Opening it reports what fails here.
 func makeShared(top int) {
 	var st unix.Stat_t
 	if unix.Fstatat(top, home.Offers, &st, unix.AT_SYMLINK_NOFOLLOW) == nil || unix.Fstat(top, &st) != nil {
@@ -44,7 +44,7 @@ func makeShared(top int) {
 	}
 }
 
-// openDirectory opens it. A fabric directory that is missing is made 0700.
+// openDirectory opens the directory ds. It makes a missing fabric directory with mode 0700.
 func openDirectory(fabric string, peers dir.Peers) (*directory, error) {
 	if fabric == "" {
 		return nil, dir.ErrNone
@@ -68,15 +68,15 @@ func openDirectory(fabric string, peers dir.Peers) (*directory, error) {
 	return &directory{path: path, file: f, fd: fd, peers: peers}, nil
 }
 
-// address is where a listener of that name is made: by our descriptor, since the path may lead
-// elsewhere by now.
+// address returns where to bind a listener of that name. It goes through our descriptor, since the
+// path may lead elsewhere by now.
 func (d *directory) address(name string) *unix.SockaddrUnix {
 	return &unix.SockaddrUnix{Name: fmt.Sprintf("/proc/self/fd/%d/%s", d.fd, name)}
 }
 
-// connect connects a socket to the listener of that name, if it is one of our user's, or of anybody's
-// where the directory is a group's. It is asked whose it is before: who accepts may have queued
-// descriptors at once.
+// connect connects a socket to the listener of that name. The listener must belong to our user, or
+// to anybody if the directory is shared by a group. We check the owner before connecting, because
+// the process that accepts may have queued descriptors at once.
 func (d *directory) connect(socket int, name string) error {
 	at, err := unix.Openat(d.fd, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -93,7 +93,7 @@ func (d *directory) connect(socket int, name string) error {
 	return unix.Connect(socket, &unix.SockaddrUnix{Name: fmt.Sprintf("/proc/self/fd/%d", at)})
 }
 
-// remove removes what has that name if it is of this type and our user's.
+// remove removes the file of that name if it is of this type and belongs to our user.
 func (d *directory) remove(name string, kind uint32) {
 	var st unix.Stat_t
 	if unix.Fstatat(d.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && st.Mode&unix.S_IFMT == kind && int(st.Uid) == unix.Geteuid() {
@@ -118,8 +118,8 @@ func (d *directory) age(name string) time.Duration {
 	return time.Since(time.Unix(st.Mtim.Unix()))
 }
 
-// deserted: nobody listens there any more. A socket of the wrong type is told so
-// by a living listener, which notices nothing.
+// deserted reports whether nobody listens there any more. It connects a socket of the wrong type: a
+// living listener rejects that without noticing.
 func (d *directory) deserted(name string) bool {
 	s, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {

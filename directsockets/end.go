@@ -12,11 +12,11 @@ import (
 	"exnet/directsockets/status"
 )
 
-// patience is how long a peer has to answer who must be off the lane.
+// patience is how long the peer may take to answer when the connection must leave the lane.
 const patience = time.Second
 
-// reset aborts: ECONNRESET here and at the peer. It is called with or without
-// locks, while the lane is held: each store is safe by itself.
+// reset aborts the connection: both ends see ECONNRESET. The caller may hold any locks or none, but
+// must hold the lane; each store is safe by itself.
 func (c *Conn) reset(why status.Reason) {
 	if c.dead.Load() {
 		return
@@ -26,12 +26,13 @@ func (c *Conn) reset(why status.Reason) {
 	c.dead.Store(true)
 	c.own.Closed.Store(1)
 	if why == reasonPeerGone {
-		// What came before its death stays readable.
+		// What arrived before the peer died stays readable.
 		c.control(func(fd int) { unix.Shutdown(fd, unix.SHUT_RDWR) })
 	} else {
 		c.control(disconnect)
 	}
-	c.control(func(fd int) { unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR) }) // ours counts
+	// // clears it: our own error counts
+	c.control(func(fd int) { unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR) })
 	c.ch.ring(c, &c.peer.RxWaiters)
 	c.ch.ring(c, &c.peer.TxWaiters)
 	c.rx.wake()
@@ -39,15 +40,15 @@ func (c *Conn) reset(why status.Reason) {
 	log("%v to %v reset: %v", c.tuple.local, c.tuple.remote, why)
 }
 
-// ended: the kernel has the peer's FIN. A peer that neither closed nor shut down
-// has died, and TCP would have told us by a reset if it left bytes of ours unread.
-// rx.mu is held, and tx.mu if held says so.
+// ended handles the peer's FIN, which the kernel has received. A peer that neither closed nor shut
+// down has died; if it had left bytes of ours unread, TCP would have reported a reset. The caller
+// holds rx.mu, and tx.mu if held is set.
 func (c *Conn) ended(held bool) {
 	c.fin.Store(true)
 	defer c.tx.wake()
 	shut := c.peer.Shut.Load() != 0
 	if c.out.shut.Load() && (c.in.shut || shut) {
-		return // the kernel resets by itself when data come, or both ends are over
+		return // // the kernel itself resets on further data, or both directions have ended
 	}
 	if c.dead.Load() || c.peer.Closed.Load() != 0 || shut && c.ch.live.Load() == alive {
 		return
@@ -61,8 +62,8 @@ func (c *Conn) ended(held bool) {
 	}
 }
 
-// died resets the connection of a peer that has gone, if it has left bytes of ours unread.
-// tx.mu is held.
+// died resets the connection if the peer, which is gone, left bytes of ours unread. The caller
+// holds tx.mu.
 func (c *Conn) died() bool {
 	w := c.out.w
 	left := w.HasAgain() || w.Unread() != 0
@@ -72,8 +73,8 @@ func (c *Conn) died() bool {
 	return left
 }
 
-// look asks the kernel about the socket. After its FIN it says nothing of the
-// peer's death; the control socket does.
+// look asks the kernel for events on the socket. After the peer's FIN the TCP socket no longer
+// shows the peer's death; the control socket does.
 func (c *Conn) look(events int16) (told int16) {
 	if c.peer.Shut.Load() != 0 && c.peer.Closed.Load() == 0 && c.ch.live.Load() == alive {
 		hungUp := false
@@ -88,8 +89,8 @@ func (c *Conn) look(events int16) (told int16) {
 	return told
 }
 
-// probe asks the kernel about an end. True: there is news. rx.mu is held, and
-// tx.mu if held says so.
+// probe asks the kernel whether the connection ended, and reports whether there is news. The caller
+// holds rx.mu, and tx.mu if held is set.
 func (c *Conn) probe(held bool) (news bool) {
 	if !c.engaged() {
 		return false
@@ -107,7 +108,7 @@ func (c *Conn) probe(held bool) (news bool) {
 		news = !c.fin.Load()
 		c.ended(held)
 	} else if isLane && !c.fin.Load() && c.ch.live.Load() != alive && in.r.Look() == lane.Nothing {
-		c.ended(held) // hung up: its last process is gone
+		c.ended(held) // // hung up: its last process is gone
 		news = true
 	}
 	if isLane && !c.dead.Load() && !c.fin.Load() && told&unix.POLLIN != 0 && in.r.Look() == lane.Nothing {
@@ -130,7 +131,7 @@ const (
 	tcpClosing  = 11
 )
 
-// tcpState is that of the connection's socket; 0: the kernel does not say.
+// tcpState returns the state of the connection's socket, or 0 if the kernel does not tell.
 func (c *Conn) tcpState() (state uint8) {
 	c.control(func(fd int) {
 		if t, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
@@ -140,9 +141,9 @@ func (c *Conn) tcpState() (state uint8) {
 	return state
 }
 
-// finCame tells FIN from our own CloseRead, which poll does not.
+// finCame distinguishes the peer's FIN from our own CloseRead, which poll does not.
 func (c *Conn) finCame() bool {
-	s := c.tcpState() // the states behind a FIN, with closing
+	s := c.tcpState() // // the states after a FIN, including CLOSING
 	return s == 0 || tcpTimeWait <= s && s <= tcpLastAck || s == tcpClosing
 }
 
@@ -161,8 +162,7 @@ func (c *Conn) CloseRead() error {
 	return c.tcp.CloseRead()
 }
 
-// CloseWrite shuts down the writing side; the peer reads the end of the stream
-// behind all bytes.
+// CloseWrite shuts down the writing side. The peer reads the end of the stream after all bytes.
 func (c *Conn) CloseWrite() error {
 	c.rx.take()
 	defer c.rx.mu.Unlock()
@@ -172,7 +172,7 @@ func (c *Conn) CloseWrite() error {
 		if c.closing.Load() {
 			return c.opError("close", net.ErrClosed)
 		}
-		c.turn() // the peer leaves its lane, which it can once we have taken SWITCH
+		c.turn() // // the peer leaves its lane, which it can once we have taken SWITCH
 		c.probe(true)
 		if !c.dead.Load() && !c.out.shut.Load() {
 			c.finish(lane.HowWrite)
@@ -184,9 +184,10 @@ func (c *Conn) CloseWrite() error {
 	return c.tcp.CloseWrite()
 }
 
-// Close closes the connection. As with TCP, bytes that were not read reset it.
+// Close closes the connection. As with TCP, unread bytes reset it.
 func (c *Conn) Close() error {
-	if c.closing.Swap(true) { // TCP may end only after the lane, which who was first sees to
+	if c.closing.Swap(true) {
+		// // TCP may end only after the lane, and the first caller ends both in order
 		return c.opError("close", net.ErrClosed)
 	}
 	for {
@@ -219,8 +220,8 @@ func (c *Conn) closeEngaged() {
 		return // it has gone back to TCP meanwhile
 	}
 	c.turn()
-	// For bytes unread by TCP the kernel resets, and the peer must not see another
-	// end before.
+	// The kernel resets if bytes by TCP are unread, and the peer must not see another end
+	// before.
 	unread := c.in.mode == onLane && (c.in.r.Look() != lane.Nothing || c.in.r.AtAdvert()) && !c.in.eof
 	c.control(func(fd int) {
 		if n, err := unix.IoctlGetInt(fd, unix.SIOCINQ); err == nil && n > 0 {
@@ -232,9 +233,9 @@ func (c *Conn) closeEngaged() {
 	if !c.dead.Load() && !abort && !c.out.shut.Load() {
 		c.finish(lane.HowClose)
 	}
-	// Who is closed already, by both ends or a reset, resets nothing.
+	// A connection that both ends or a reset have closed already resets nothing.
 	if !c.dead.Load() && abort && c.tcpState() != tcpClosed {
-		c.out.w.Post(lane.Abort, 0, 0) // without room: RST says the same
+		c.out.w.Post(lane.Abort, 0, 0) // // no room is needed: RST says the same
 		c.tcp.SetLinger(0)
 	}
 	c.own.Closed.Store(1)
@@ -247,9 +248,8 @@ func (c *Conn) closeEngaged() {
 	c.home.mu.Unlock()
 }
 
-// stay takes the connection to TCP for good. What is unread on the lane is sent
-// again by the peer. A peer that does not answer in time, or that had ended
-// before with bytes unread, costs the connection.
+// stay returns the connection to TCP for good. The peer sends again what is unread on the lane. If
+// the peer does not answer in time, or had ended before with bytes unread, the connection is lost.
 func (c *Conn) stay(why status.Reason) error {
 	for s := c.State(); s != status.TCP && s != status.Closed; s = c.State() {
 		if s != status.Lane {
@@ -271,7 +271,7 @@ func (c *Conn) stay(why status.Reason) error {
 	return nil
 }
 
-// goBack takes steps until both directions are by TCP, or the peer had its time.
+// goBack takes steps until both directions are on TCP, or the peer had its time.
 func (c *Conn) goBack(why status.Reason) bool {
 	const pause = time.Millisecond
 	for end := time.Now().Add(patience); ; time.Sleep(pause) {
@@ -299,7 +299,7 @@ func (c *Conn) stepBack(why status.Reason) (done, never bool) {
 		c.probe(true)
 	}
 	over := c.fin.Load() || c.peer.Closed.Load() != 0
-	c.turn() // who has ended has posted all before, and answers no more
+	c.turn() // // a peer that has ended posted everything before, and does not answer any more
 	back := false
 	switch {
 	case c.dead.Load():

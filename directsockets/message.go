@@ -33,8 +33,9 @@ type message struct {
 
 const nameSize = 64 // with the 0 that ends it
 
-// Features: takesBuffers is of who knows the slot Buffer, takesDates of who wants to know
-// when slots were posted. Here nobody waits for several lanes at once, so we do not.
+// Features: a peer with takesBuffers knows the slot Buffer. A peer with takesDates wants to know
+// when slots were posted, which helps if it waits for several lanes at once. Nobody does that here,
+// so we do not ask for it.
 const (
 	takesBuffers = 1
 	takesDates   = 2
@@ -65,7 +66,7 @@ func (m *message) encode() []byte {
 	return b
 }
 
-// decode is the inverse; false: a name without end.
+// decode is the inverse of encode. It returns false if the name is not terminated.
 func (m *message) decode(b *[messageSize]byte) bool {
 	order := binary.NativeEndian
 	u32 := func(at int) uint32 { return order.Uint32(b[at:]) }

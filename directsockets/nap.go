@@ -2,15 +2,15 @@ package directsockets
 
 import "sync/atomic"
 
-// A nap is how the holder of a side sleeps on its lane. It begins one, looks whether
-// there is something to do, and if not waits for the bell; and ends it in any case.
-// Who has changed something wakes it: the nap was begun before that, and is woken,
-// or after that, and the look saw it.
+// A nap is how the call that holds a side sleeps on its lane. The sleeper begins a nap, looks
+// whether there is something to do, waits for the bell if not, and always ends the nap. Whoever
+// changes something wakes it. Either the nap began before the change, and is woken, or after it,
+// and the look saw the change.
 type nap struct {
 	state atomic.Uint32
-	bell  chan struct{} // has a token for each nap that was woken, or will at once
-	heard bool          // the sleeper has taken it
-	door  int           // or else a doorbell that wakes it as well; 0: none
+	bell  chan struct{} // // holds a token for each nap that was woken, or will very soon
+	heard bool          // // the sleeper has taken the token
+	door  int           // // a doorbell that wakes the sleeper as well; 0 if none
 }
 
 const (
@@ -21,11 +21,11 @@ const (
 
 func (n *nap) begin() {
 	n.heard = false
-	n.state.Store(asleep) // and a fence, before the look
+	n.state.Store(asleep) // // also a fence, before the look
 }
 
-// wake never blocks: one token for each nap, and the last was taken at its end. With that
-// the sleeper may take its doorbell away.
+// wake never blocks: it sends one token for each nap, and the end of the last nap took its token.
+// After that, the sleeper may take its doorbell away.
 func (n *nap) wake() {
 	if n.state.Load() == asleep && n.state.CompareAndSwap(asleep, woken) {
 		if n.door != 0 {

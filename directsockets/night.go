@@ -5,15 +5,14 @@ import (
 	"time"
 )
 
-// The night watch of a channel is for connections on which the program makes no
-// call, such as the idle ones of a pool. A peer that returns to TCP needs an answer
-// from them within a second (ext-ds.md: go_back, and SWITCH to be taken). It has a
-// waiter of its own, which is in both masks for good and always armed, so the next
-// post of the peer on any lane rings; then all connections are looked at, and it is
-// armed again after a while. So it costs a busy channel a few rings in a second,
-// and an idle one nothing.
+// The night watch of a channel serves connections on which the program makes no call, such as the
+// idle ones of a pool. A peer that returns to TCP needs an answer from them within a second
+// (ext-ds.md: go_back, and SWITCH to be taken). The night watch has its own waiter, which is always
+// in both masks and always armed. So the peer's next post on any lane rings its doorbell. Then it
+// looks at all connections, and arms the waiter again after a pause. A busy channel costs a few
+// rings a second, and an idle one nothing.
 
-// nightPause is between two rings: several fit into the peer's patience.
+// nightPause is the time between two rings. Several fit into the peer's patience.
 const nightPause = 100 * time.Millisecond
 
 func (ch *channel) watchNight() {
@@ -39,7 +38,7 @@ func (ch *channel) heed() {
 		if c == nil {
 			continue
 		}
-		// Who holds a lock is in a call, and looks by itself.
+		// If the lock is held, a call is in progress and looks by itself.
 		if c.rx.mu.TryLock() {
 			if c.engaged() {
 				c.turn()

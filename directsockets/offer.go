@@ -12,12 +12,12 @@ import (
 	"exnet/directsockets/status"
 )
 
-// An offer says in the fabric directory that a connection looks for its peer: a
-// symbolic link, named by the connection as its owner sees it, to the owner's
-// listener and the socket's inode. Nobody waits for one.
+// An offer announces in the fabric directory that a connection looks for its peer. It is a symbolic
+// link. Its name is the connection as the owner sees it; its target names the owner's listener and
+// the socket's inode. Nobody waits for an offer.
 
-// offerExpired is the age of an offer that nobody believes: above the second
-// that its owner gives it.
+// offerExpired is the age from which an offer is ignored. It exceeds the second for which its owner
+// leaves it there.
 const offerExpired = 2 * time.Second
 
 func (d *directory) makeOffer(name, listener string, inode uint64) error {
@@ -30,8 +30,8 @@ func (d *directory) makeOffer(name, listener string, inode uint64) error {
 
 func (d *directory) removeOffer(name string) { d.remove(name, unix.S_IFLNK) }
 
-// lookOffer follows an offer to a listener and an inode. One that is old or makes
-// no sense is removed.
+// lookOffer reads the listener and the inode of an offer. It removes an offer that is old or
+// malformed.
 func (d *directory) lookOffer(name string) (listener string, inode uint64, found bool) {
 	target, err := d.readlink(name)
 	if err != nil {
@@ -46,7 +46,7 @@ func (d *directory) lookOffer(name string) (listener string, inode uint64, found
 	return listener, inode, true
 }
 
-// listenerName says whether this can be the name of a process' listener.
+// listenerName reports whether name can be that of a process's listener.
 func listenerName(name string) bool {
 	return strings.HasPrefix(name, "p-") && len(name) < nameSize && !strings.Contains(name, "/")
 }

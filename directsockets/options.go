@@ -17,8 +17,8 @@ import (
 	"exnet/fabric/dir"
 )
 
-// Options say whether and where connections look for lanes. The zero value is
-// what the environment says, by the names that the C library has too.
+// Options set whether and where connections look for lanes. The zero value takes the settings from
+// the environment, by the same names as the C library.
 type Options struct {
 	// Fabric is the fabric directory: EXN_FABRIC, else /run/exn for root,
 	// else exn in XDG_RUNTIME_DIR, else .exn in the home directory.
@@ -30,19 +30,21 @@ type Options struct {
 // environs are the settings of the process, from the environment.
 type environs struct {
 	off         bool
-	fabric      string    // "": there is none
+	fabric      string    // // whose programs we may meet there
 	peers       dir.Peers // whose programs are met there
-	calls       uint64    // a connection is busy after so many calls,
-	bytes       uint64    // or so many bytes,
-	guess       bool      // unless most were short at that port, and neither is set
+	calls       uint64    // // a connection is busy after this many calls,
+	bytes       uint64    // // or this many bytes,
+	guess       bool      // // unless most connections to that port were short, and neither is set
 	spin        time.Duration
 	geometry    lane.Geometry
-	windowLeast uint32        // what a connection gets of a window at first
-	veloMax     int           // what is left of a write goes by slots up to this size
-	stuck       time.Duration // a reader that takes nothing from a full lane for so long gets the rest by TCP; 0: never
-	subnets     []netip.Prefix
-	memory      uint64 // that lanes may take; 0: by the limits of the process
-	verbose     bool
+	windowLeast uint32 // // size of a connection's window at first
+	veloMax     int    // // up to this size the rest of a write goes through slots
+	// // if a reader takes nothing from a full lane for this long, TCP carries the rest; 0:
+	// never
+	stuck   time.Duration
+	subnets []netip.Prefix
+	memory  uint64 // // limit for lanes; 0: by the limits of the process
+	verbose bool
 }
 
 // env is read once, when the program starts, as in the C library.
@@ -77,17 +79,18 @@ func environment() environs {
 	testSwitch.Store(uint32(number("EXN_DS_TEST_SWITCH"))) // for tests only
 	v := os.Getenv("EXN_DS")
 	s.off = v == "off" || v == "0"
-	s.subnets, _ = settings.ParseSubnets(os.Getenv("EXN_DS_SUBNETS")) // what is none has been left out
+	// // it has left out what is not a subnet
+	s.subnets, _ = settings.ParseSubnets(os.Getenv("EXN_DS_SUBNETS"))
 	return s
 }
 
-// rules are what an administrator has decided. What the environment sets itself wins.
+// rules are the administrator's policy. Variables that the environment sets itself take precedence.
 var rules = policy.Decode(os.Getenv(policy.Variable))
 
-// program is this one's name in rules.
+// program is the name of this program in the rules.
 var program = filepath.Base(os.Args[0])
 
-// text is a setting.
+// text returns a setting.
 func text(name string) string {
 	if v := os.Getenv(name); v != "" {
 		return v
@@ -95,7 +98,7 @@ func text(name string) string {
 	return rules.Setting(program, name)
 }
 
-// number is a numeric setting; what is no such number is ignored, and warned of.
+// number returns a numeric setting. It ignores an invalid value, of which warn warns.
 func number(name string) uint64 {
 	if v, ok := settings.Number(name, text(name)); ok {
 		return v
@@ -103,13 +106,13 @@ func number(name string) uint64 {
 	return settings.GoNumber(name)
 }
 
-// isSet: a numeric setting has a value, and one that it may have.
+// isSet reports whether a numeric setting has a valid value.
 func isSet(name string) bool {
 	_, ok := settings.Number(name, text(name))
 	return ok
 }
 
-// mistakes are what is wrong with the settings, for one line; empty: nothing.
+// mistakes describes in one line what is wrong with the settings; empty if nothing.
 var mistakes = mistaken(os.Environ())
 
 func mistaken(env []string) string {
@@ -127,8 +130,8 @@ func mistaken(env []string) string {
 
 var warned sync.Once
 
-// warn says once what is wrong with the settings: exn-tun run has not started this program,
-// or it would have refused to.
+// warn reports once what is wrong with the settings. It is needed if exn-tun run did not start this
+// program: exn-tun run would have refused to.
 func warn() {
 	if mistakes == "" {
 		return
@@ -136,7 +139,7 @@ func warn() {
 	warned.Do(func() { fmt.Fprintf(os.Stderr, "directsockets[%d]: %s\n", os.Getpid(), mistakes) })
 }
 
-// log says what happens to connections, if EXN_DS_VERBOSE asks for it.
+// log reports what happens to connections, if EXN_DS_VERBOSE asks for it.
 func log(format string, args ...any) {
 	if env.verbose {
 		fmt.Fprintf(os.Stderr, "directsockets[%d]: %s\n", os.Getpid(), fmt.Sprintf(format, args...))

@@ -8,11 +8,11 @@ import (
 	"exnet/directsockets/internal/lane"
 )
 
-// A perch is a waiter with a doorbell that one reader at a time sleeps on, in the netpoller
-// itself. To be woken by the watcher instead takes a second goroutine, for which the
-// scheduler starts another thread, which on two CPUs is in the way of the peer: half of the
-// time of a message. So of the readers that slept long the last time the first few have perches.
-// The watcher serves the rest: many at once, and under load without a ring.
+// A perch is a waiter with a doorbell on which one reader at a time sleeps, directly in the
+// netpoller. If the watcher woke the reader instead, that would take a second goroutine, for which
+// the scheduler starts another thread. On two CPUs that thread is in the way of the peer and takes
+// half of the time of a message. So the first few readers that slept long the last time get
+// perches. The watcher serves the rest: many at once, and under load without a ring.
 //
 //	reader                                   producer
 //	  the bit of the perch in the mask         post, a fence (1)
@@ -20,17 +20,18 @@ import (
 //	    a fence (2), look                      and not rung for it: ring
 //	  sleep up to an edge of the doorbell
 //
-// The netpoller forgets edges when the call begins that looks, so those between two sleeps
-// wake nobody. Who wakes the reader for other reasons rings, too (nap.go).
+// The netpoller forgets earlier edges when the call that looks begins, so edges between two sleeps
+// wake nobody. Whoever wakes the reader for another reason rings the doorbell, too (nap.go).
 type perch struct {
 	bell   pollable
 	fd     int
 	waiter int
 	own    *lane.Memory
-	look   func(uintptr) bool // what RawConn.Read calls, the same each time: nothing is allocated
+	// // the argument of RawConn.Read, always the same, so that nothing is allocated
+	look func(uintptr) bool
 
-	c     *Conn // who sleeps here
-	again bool  // it has looked
+	c     *Conn // // the connection whose reader sleeps here
+	again bool  // // look has been called
 }
 
 const (
@@ -38,16 +39,16 @@ const (
 	perches    = 4
 )
 
-// longSleep is more than a peer takes that is awake.
+// longSleep is longer than a peer that is awake takes to answer.
 const longSleep = 100 * time.Microsecond
 
-// A roost is the perches of a channel.
+// A roost is the set of perches of a channel.
 type roost struct {
 	perch [perches]perch
-	taken atomic.Uint32 // a bit for each
+	taken atomic.Uint32 // // one bit for each
 }
 
-// open makes them; close is to be called whether it succeeds or not.
+// open makes the perches. The caller must call close whether it succeeds or not.
 func (r *roost) open(own *lane.Memory) (err error) {
 	for i := range r.perch {
 		p := &r.perch[i]
@@ -68,7 +69,7 @@ func (r *roost) close() {
 	}
 }
 
-// take gives a perch to the reader of c; nil: it has none.
+// take gives a perch to the reader of c. It returns nil if there is none to have.
 func (r *roost) take(c *Conn) *perch {
 	for c.in.slept >= longSleep {
 		was := r.taken.Load()
@@ -94,7 +95,8 @@ func (r *roost) give(p *perch) {
 	}
 }
 
-// arm looks when its sleeper is armed: true ends the sleep, as every edge after it does.
+// arm looks once its sleeper is armed. It returns true to end the sleep, as at every edge after
+// that.
 func (p *perch) arm(uintptr) bool {
 	if p.again {
 		return true
@@ -105,8 +107,8 @@ func (p *perch) arm(uintptr) bool {
 	return c.rxReady() || c.rxStop() || c.rx.nap.state.Load() == woken
 }
 
-// sleep has the reader of c sleep here, no longer than up to its deadline. It says whether
-// only the peer can have woken it.
+// sleep lets the reader of c sleep here, at most until its deadline. It reports whether only the
+// peer can have woken it.
 func (p *perch) sleep(c *Conn) (rung bool) {
 	s := &c.rx
 	s.nap.door = p.fd
@@ -117,7 +119,7 @@ func (p *perch) sleep(c *Conn) (rung bool) {
 		p.bell.file.SetReadDeadline(s.until)
 		s.net.Unlock()
 	}
-	ask := lane.Ask(ourWaiter, c.wish.asks) // none: as it was
+	ask := lane.Ask(ourWaiter, c.wish.asks) // // without asks, the mask stays as it was
 	c.own.RxWaiters.Store(awakeMask | 1<<p.waiter | ask)
 	p.again = false
 	err := p.bell.raw.Read(p.look)

@@ -14,37 +14,35 @@ import (
 	"exnet/directsockets/status"
 )
 
-// Proof of owning the other end of a connection. The TCP socket itself is never
-// passed: who gets it could read, inject and keep the connection open. Instead:
+// A proof shows that the peer owns the other end of a connection. The TCP socket itself is never
+// passed, because its receiver could read, inject bytes and keep the connection open. Instead:
 //
-//  1. the kernel tells by sock_diag which inode and which uid the socket at the
-//     other end has;
-//  2. the uid of the peer process, from SO_PEERCRED of the control socket, must
-//     be that uid;
-//  3. the peer hands an epoll descriptor that watches its socket. An epoll set
-//     takes no reference to what it watches and gives no access to it, and
-//     /proc/self/fdinfo names inode and device of each member. Only who holds
-//     the socket can have put it there;
-//  4. where the other end is in another network namespace, our kernel does not know
-//     it here. The peer hands a sock_diag socket too, in which 1 is asked. That must
-//     be of the namespace in which the address was registered (package home).
+//  1. The kernel tells us through sock_diag the inode and the uid of the socket at the other
+//     end.
+//  2. The uid of the peer process, from SO_PEERCRED of the control socket, must be that uid.
+//  3. The peer passes an epoll descriptor that watches its socket. An epoll set holds no
+//     reference to what it watches and gives no access to it, but /proc/self/fdinfo names the inode
+//     and device of each member. Only the holder of the socket can have put it there.
+//  4. If the other end is in another network namespace, a sock_diag socket of ours does not see it.
+//     Then the peer passes a sock_diag socket too, and we ask question 1 there. It must belong to the
+//     namespace in which the address was registered (package home).
 //
-// The peer has that socket as well. It can take answers away, and then the connection
-// stays on TCP; and it can have asked for others before. It cannot forge one: who
-// answers is told by the kernel, the question has a number that cannot be guessed,
-// and the answer must be about our connection.
+// The peer also holds that sock_diag socket. It can take answers away, and then the connection
+// stays on TCP, and it may have asked questions of its own before. But it cannot forge an answer:
+// the kernel names the sender of an answer, our question has a number that cannot be guessed, and
+// the answer must be about our connection.
 //
-// In a user namespace all users that it does not map look alike, and are taken for
-// nobody's: then 2 says nothing, and there is no proof.
+// In a user namespace, all users that it does not map look alike, as the overflow uid. Then step 2
+// proves nothing, so we refuse that uid.
 //
-// All that shows whose the socket with the other ends is. Where packets pass more than the
-// loopback that may still be the end of an older connection, which has not heard of its peer's
-// end, while ours goes elsewhere: the addresses are translated by other rules than before. So the
-// kernel is asked as well what both ends have sent and received. What the one has sent and has
-// been told to have come must be what the other has received, but for what is under way, and
-// neither may be waiting for a peer that is silent.
+// So far we know who owns the socket with the right addresses. If packets pass more than the
+// loopback, this may still be the end of an older connection that has not heard of its peer's end,
+// while ours leads elsewhere because the addresses are now translated by other rules. So we also
+// ask the kernel what both ends have sent and received. What one end has sent, and what it knows to
+// have arrived, must match what the other has received, except for bytes in flight. And neither end
+// may be retransmitting to a silent peer.
 
-// makeProof makes the descriptors that we hand.
+// makeProof makes the descriptors that we pass to the peer.
 func makeProof(socket int, abroad bool) (fds []int, err error) {
 	defer func() {
 		if err != nil {
@@ -75,8 +73,8 @@ func closeAll(fds []int) {
 	}
 }
 
-// isDiagOf: a sock_diag socket of the network namespace with this cookie. Only then it
-// is the kernel that answers, and for that namespace.
+// isDiagOf reports whether fd is a sock_diag socket of the network namespace with this cookie. Only
+// then do answers come from the kernel, and for that namespace.
 func isDiagOf(fd int, net uint64) bool {
 	domain, err1 := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
 	protocol, err2 := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
@@ -85,9 +83,9 @@ func isDiagOf(fd int, net uint64) bool {
 		domain == unix.AF_NETLINK && protocol == unix.NETLINK_SOCK_DIAG && cookie == net
 }
 
-// openDiag makes a sock_diag socket, which has to be of the network namespace with that cookie,
-// unless the kernel has none: programs have sockets of others than a thread of theirs is in,
-// where another connection may have the same ends.
+// openDiag opens a sock_diag socket. It must be in the network namespace with this cookie, unless
+// the kernel has no cookies. A program may hold sockets of another namespace than its thread is in,
+// and another connection there may have the same addresses.
 func openDiag(here uint64) (int, error) {
 	s, err := diag.Open()
 	if err != nil || here == 0 {
@@ -100,8 +98,9 @@ func openDiag(here uint64) (int, error) {
 	return s, nil
 }
 
-// checkProof judges what a peer of this uid has handed for the other end of c. reasonNone: it is its own; reasonNoPeer:
-// but, just now, not to be told from an end of another connection.
+// checkProof judges what a peer of this uid has passed for the other end of c. It returns
+// reasonNone if the peer owns it. It returns reasonNoPeer if the peer does, but we cannot tell it
+// from an end of another connection at the moment.
 func (c *Conn) checkProof(inode uint64, uid uint32, handed []int) status.Reason {
 	if len(handed) == 0 || inode == 0 || !someone(uid) {
 		return reasonProof
@@ -139,8 +138,8 @@ func (c *Conn) checkProof(inode uint64, uid uint32, handed []int) status.Reason 
 	return reasonNone
 }
 
-// fit: by what they have carried these may be the ends of one connection. Ours was asked about before and after the
-// far one: what is on its way then is in one of the two.
+// fit reports whether, judging by the bytes they carried, these may be the ends of one connection.
+// We asked about our end before and after the far one, so bytes in flight appear in one of the two.
 func fit(before, far, after diag.End) bool {
 	const slack = 2 // SYN and FIN
 	return before.Counts && far.Counts && after.Counts && !before.Repeats && !far.Repeats &&
@@ -148,8 +147,8 @@ func fit(before, far, after diag.End) bool {
 		before.Received <= far.Sent+slack && far.Acknowledged <= after.Received+slack
 }
 
-// elsewhere: in the network namespace of our end no socket is the other end of a connection that is
-// established.
+// elsewhere reports whether the connection is established although no socket in the network
+// namespace of our end is its other end.
 func (c *Conn) elsewhere() (yes bool) {
 	asks, err := openDiag(c.netns)
 	if err != nil {
@@ -167,21 +166,21 @@ func (c *Conn) elsewhere() (yes bool) {
 	return yes
 }
 
-// someone tells a user from the one that unknown ones look like.
+// someone reports whether uid is a known user, and not the one that all unknown users look like.
 func someone(uid uint32) bool {
 	const overflow = 65534 // unless changed in /proc/sys/kernel/overflowuid
 	return uid != overflow || allMapped()
 }
 
-// allMapped: this user namespace knows every user, as the first one does.
+// allMapped reports whether this user namespace maps every user, as the first one does.
 var allMapped = sync.OnceValue(func() bool {
 	text, err := os.ReadFile("/proc/self/uid_map")
 	const everyone = "4294967295"
 	return err == nil && slices.Equal(strings.Fields(string(text)), []string{"0", "0", everyone})
 })
 
-// watches looks for a member with this inode in an epoll set, and gives the
-// device of its file system.
+// watches looks for a member with this inode in an epoll set, and returns the device of its file
+// system.
 func watches(epfd int, inode uint64) (device uint64, found bool) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", epfd))
 	if err != nil {
@@ -226,7 +225,7 @@ var socketDevice = sync.OnceValue(func() uint64 {
 	return device
 })
 
-// lookup asks the kernel, by a sock_diag socket, for the socket that sees a connection so.
+// lookup asks the kernel, through a sock_diag socket, for the socket with these addresses.
 func lookup(asked int, t tuple) (diag.End, bool) {
 	e, err := diag.Lookup(asked, unix.IPPROTO_TCP, t.local, t.remote)
 	return e, err == nil

@@ -4,9 +4,9 @@ package directsockets
 
 import "sync/atomic"
 
-// The race detector does not see shared memory. As package syscall does for
-// sockets, sent and received tell it that what was done before a write comes
-// before what is done after the read that has its bytes.
+// The race detector does not see shared memory. sent and received tell it that everything before a
+// write happens before everything after the read that returns its bytes. Package syscall does the
+// same for sockets.
 var order atomic.Uint64
 
 func sent()     { order.Add(1) }

@@ -22,27 +22,26 @@ const (
 	onLane = 1
 )
 
-// inbound is the direction that we read: TCP up to SWITCH, the lane up to BACK,
-// TCP again, and every kind of end. ext-ds.md, section 1, has the tables that turn
-// and take follow. Guarded by rx.mu.
+// inbound is the direction that we read: TCP up to SWITCH, the lane up to BACK, TCP again, and each
+// kind of end. turn and take implement the tables of ext-ds.md, section 1. Guarded by rx.mu.
 type inbound struct {
 	r         lane.Reader
 	mode      int
-	pending   bool   // SWITCH was taken and its N is not reached yet
+	pending   bool   // // SWITCH was taken, and we have not read up to its N yet
 	switchAt  uint64 // N
 	consented uint64
-	frozen    bool // go_back is set: nothing is taken until BACK
+	frozen    bool // // go_back is set: we take nothing until BACK
 	eof       bool
 	shut      bool          // CloseRead
-	invited   bool          // the writer may advertise
-	rings     int           // since bytes came
-	slept     time.Duration // the last time
+	invited   bool          // // we told the writer that it may advertise
+	rings     int           // // doorbell rings since bytes came
+	slept     time.Duration // // how long the last sleep took
 }
 
-// errAgain says that there is nothing to do now.
+// errAgain means that there is nothing to do now.
 var errAgain error = syscall.EAGAIN
 
-// Read reads as a TCP connection does, whichever way the bytes come.
+// Read reads as from a TCP connection, by whichever path the bytes come.
 func (c *Conn) Read(b []byte) (int, error) {
 	if c.begin(&c.rx) {
 		n, err := c.tcp.Read(b)
@@ -65,8 +64,8 @@ func (c *Conn) Read(b []byte) (int, error) {
 	}
 }
 
-// readNative reads by TCP, asleep too; errAgain: somebody wants the side, which
-// may be engaged by now.
+// readNative reads by TCP, and may sleep there. It returns errAgain if somebody wanted the side;
+// the connection may be engaged by then.
 func (c *Conn) readNative(b []byte) (int, error) {
 	c.count()
 	c.rx.enter()
@@ -102,7 +101,8 @@ func (c *Conn) readEngaged(b []byte) (int, error) {
 	n, err := c.take(b)
 	switch {
 	case n > 0:
-		// Bytes of TCP give no room on the lane, and of an advert that is not at its end the writer need not know yet.
+		// Bytes read by TCP free no room on the lane. The writer need not know about an
+		// advert before its end.
 		if c.in.mode == onLane && c.in.r.Advert() == 0 && c.in.r.Due() {
 			c.ch.ring(c, &c.peer.TxWaiters)
 		}
@@ -148,7 +148,7 @@ func (c *Conn) sleepRx() {
 
 func (c *Conn) rxStop() bool { return c.rx.wanted.Load() > 0 || c.closing.Load() }
 
-// rxReady says that a read may get on. It is called by the holder of rx.mu.
+// rxReady reports whether a read may make progress. The holder of rx.mu calls it.
 func (c *Conn) rxReady() bool {
 	in := &c.in
 	return !in.pending && !in.frozen && in.r.Posted() || c.hint.Load() || c.dead.Load() ||
@@ -156,8 +156,7 @@ func (c *Conn) rxReady() bool {
 		c.out.mode.Load() == onLane && !c.out.shut.Load() && c.peer.GoBack.Load() != 0
 }
 
-// heedTx gives back what the peer asks for that returns to TCP, if no writer is
-// there to do it.
+// heedTx gives back what a peer that returns to TCP asks for, if no writer is there to do it.
 func (c *Conn) heedTx() {
 	if c.out.mode.Load() != onLane || c.peer.GoBack.Load() == 0 {
 		return
@@ -172,19 +171,19 @@ func (c *Conn) heedTx() {
 	}
 }
 
-// left: though it is reset, there may be more of what came before.
+// left reports whether bytes may remain that came before a reset.
 func (c *Conn) left() bool {
 	return !c.dead.Load() || status.Reason(c.reason.Load()) == reasonPeerGone
 }
 
-// nonsense ends a connection by what was found in the peer's memory, also one that the
-// peer's death has ended already: nothing more of it is read.
+// nonsense resets a connection because of invalid data in the peer's memory. If the peer's death
+// has ended the connection already, nothing more is read.
 func (c *Conn) nonsense() {
 	c.reset(reasonHostile)
 	c.reason.Store(uint32(reasonHostile))
 }
 
-// readBy changes the mode.
+// readBy sets the mode.
 func (c *Conn) readBy(mode int) {
 	c.in.mode = mode
 	c.shown.ReadMode.Store(uint32(mode))
@@ -197,7 +196,7 @@ func (c *Conn) turn() {
 	for c.left() && !in.eof {
 		if in.frozen {
 			if in.mode == onTCP && !in.pending && in.r.Look() == lane.Nothing {
-				in.frozen = false // no SWITCH: none follows
+				in.frozen = false // // there was no SWITCH, and none follows
 				break
 			}
 			if (in.mode == onLane || in.pending) && !c.thaw() {
@@ -231,7 +230,7 @@ func (c *Conn) turn() {
 		case tag == lane.Switch && !isLane && a >= c.tcpRx.Load() && in.consented > 0:
 			in.pending, in.switchAt = true, a
 		case asked && !isLane && (tag == lane.Switch || tag == lane.Back && a == taken):
-			// It crossed our go_back, and nothing was on the lane.
+			// It crossed our go_back, and the lane carried nothing.
 		case tag == lane.Back && isLane && a == taken:
 			c.readBy(onTCP)
 			c.hint.Store(true)
@@ -243,18 +242,18 @@ func (c *Conn) turn() {
 		case tag == lane.Shutdown && isLane && b == taken:
 			in.eof = true
 		case tag == lane.Abort:
-			c.hint.Store(true) // RST is on its way
+			c.hint.Store(true) // // RST will follow
 		default:
 			c.nonsense()
 		}
 	}
 	if took {
 		in.r.Give()
-		c.ch.ring(c, &c.peer.TxWaiters) // who waits for SWITCH to be taken
+		c.ch.ring(c, &c.peer.TxWaiters) // // the writer may wait for us to take SWITCH
 	}
 }
 
-// freeze asks the writer to go back to TCP, and takes nothing from now on.
+// freeze asks the writer to go back to TCP. From now on we take nothing.
 func (c *Conn) freeze() {
 	c.turn()
 	if c.dead.Load() || c.in.eof || c.own.GoBack.Load() != 0 {
@@ -262,11 +261,12 @@ func (c *Conn) freeze() {
 	}
 	c.in.frozen = true
 	taken, _ := c.in.r.Bytes()
-	c.own.GoBack.Store(taken + 1) // and a fence: then look for SWITCH; see turnTx
+	c.own.GoBack.Store(taken + 1) // // also a fence: look for SWITCH afterwards; see turnTx
 	c.turn()
 }
 
-// thaw looks whether the writer has answered go_back. True: look at the lane.
+// thaw checks whether the writer has answered go_back. It returns true if the caller should look at
+// the lane.
 func (c *Conn) thaw() bool {
 	in := &c.in
 	switch in.r.Skip() {
@@ -286,12 +286,13 @@ func (c *Conn) thaw() bool {
 	return true
 }
 
-// laneFirst: what the lane holds comes before the end that is known already.
+// laneFirst reports whether the lane holds bytes that come before the end, even if we know of the
+// end already.
 func (c *Conn) laneFirst() bool {
 	return c.in.mode == onLane && !c.in.frozen && c.left() && c.in.r.Look() == lane.Data
 }
 
-// failedRx is the error that waits, or the end of the stream.
+// failedRx returns the pending error, io.EOF at the end of the stream, or errAgain.
 func (c *Conn) failedRx() error {
 	if c.in.eof || c.dead.Load() && status.Reason(c.reason.Load()) == reasonPeerGone && c.peer.Shut.Load() != 0 {
 		return io.EOF
@@ -305,7 +306,7 @@ func (c *Conn) failedRx() error {
 	return errAgain
 }
 
-// take takes what is there: bytes, or an error, or errAgain.
+// take takes what is there: it returns bytes, an error, or errAgain.
 func (c *Conn) take(b []byte) (n int, err error) {
 	in := &c.in
 	for {
@@ -338,7 +339,7 @@ func (c *Conn) take(b []byte) (n int, err error) {
 				c.nonsense()
 			}
 			if k > 0 && n < len(b) && c.left() && in.r.Look() == lane.Command {
-				continue // BACK or SHUTDOWN: go on behind it
+				continue // // BACK or SHUTDOWN: continue after it
 			}
 			if n > 0 {
 				return n, nil
@@ -349,7 +350,7 @@ func (c *Conn) take(b []byte) (n int, err error) {
 			if c.dead.Load() || in.r.Look() != lane.Nothing {
 				continue
 			}
-			if in.shut && !c.fin.Load() { // the end, but for an error
+			if in.shut && !c.fin.Load() { // // the end, unless there is an error
 				if _, err := c.peekTCP(); err != nil && err != errAgain {
 					return 0, err
 				}
@@ -364,7 +365,7 @@ func (c *Conn) take(b []byte) (n int, err error) {
 				}
 				return 0, errAgain
 			}
-			// End or error: the kernel knows.
+			// End or error: ask the kernel.
 			more, err := c.peekTCP()
 			switch {
 			case err != nil && err != errAgain:
@@ -383,7 +384,7 @@ func (c *Conn) take(b []byte) (n int, err error) {
 		if in.pending {
 			limit = int(min(uint64(limit), in.switchAt-c.tcpRx.Load()))
 		}
-		if limit == 0 { // frozen there
+		if limit == 0 { // // frozen at N
 			return n, errAgain
 		}
 		c.hint.Store(false)
@@ -406,12 +407,12 @@ func (c *Conn) take(b []byte) (n int, err error) {
 			return 0, c.failedRx()
 		}
 		if err != nil && err != errAgain {
-			c.fin.Store(true) // who writes cannot ask any more
+			c.fin.Store(true) // // the writer cannot find out any more
 			c.tx.wake()
 			return 0, err
 		}
 		if !in.pending && in.r.Posted() {
-			continue // SWITCH was posted before FIN, or meanwhile
+			continue // // SWITCH was posted before FIN, or meanwhile
 		}
 		if err == errAgain {
 			return 0, errAgain
@@ -437,7 +438,7 @@ func eofUnless(n int) error {
 	return io.EOF
 }
 
-// recvTCP reads by TCP without sleeping: 0 and nil is the end.
+// recvTCP reads by TCP without sleeping. It returns 0 and nil at the end of the stream.
 func (c *Conn) recvTCP(b []byte) (n int, err error) {
 	if !c.control(func(fd int) {
 		for {
@@ -455,7 +456,7 @@ func (c *Conn) recvTCP(b []byte) (n int, err error) {
 	return n, nil
 }
 
-// peekTCP says whether there are bytes by TCP; the end is neither.
+// peekTCP reports whether TCP has bytes for us. At the end it returns false and nil.
 func (c *Conn) peekTCP() (more bool, err error) {
 	var one [1]byte
 	n := 0

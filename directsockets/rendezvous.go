@@ -20,8 +20,8 @@ import (
 	"exnet/fabric/dir"
 )
 
-// A rendezvous is how connections of this process find their peers in a fabric
-// directory, without a daemon (ext-ds.md, section 2):
+// A rendezvous is where connections of this process find their peers in one fabric directory,
+// without a daemon (ext-ds.md, section 2):
 //
 //	COUNTING ──busy──► OFFERED ──ATTACH came, proof good──► ATTACHED
 //	    ▲  └─peer's offer found──► ATTACHING ──ATTACH_OK──────┘
@@ -33,12 +33,14 @@ import (
 type rendezvous struct {
 	fabric string
 
-	mu       sync.Mutex
-	failed   error // no usable directory: nothing is tried again
-	dir      *directory
-	board    *board
-	brief    atomic.Pointer[[boardEntries]atomic.Uint32] // of the board, if there is one
-	me       string                                      // our listener; "": none yet
+	mu     sync.Mutex
+	failed error // // why the directory is unusable; we do not try again
+	dir    *directory
+	board  *board
+	// // the board's counters, or the process's own
+	brief atomic.Pointer[[boardEntries]atomic.Uint32]
+	// // name of our listener; empty before there is one
+	me       string
 	listener pollable
 	sentry   *sentry
 	waiting  map[uint64]*Conn // OFFERED and ATTACHING, by inode
@@ -46,9 +48,9 @@ type rendezvous struct {
 }
 
 const (
-	offerLife = time.Second // an offer without an answer is withdrawn
-	// After so many offers the peer is taken for a plain one. Between them pass
-	// 8, then 64, 512, … calls.
+	offerLife = time.Second // // after this time we withdraw an unanswered offer
+	// After this many offers we take the peer to be plain TCP. Between offers pass 8, then 64,
+	// 512, … calls.
 	offersMost = 6
 	step       = 8
 )
@@ -93,7 +95,7 @@ var meetings struct {
 	by map[string]*rendezvous // by fabric directory
 }
 
-// meetingIn is the rendezvous of this process in a fabric directory.
+// meetingIn returns the rendezvous of this process in a fabric directory.
 func meetingIn(fabric string) *rendezvous {
 	if fabric == "" {
 		fabric = env.fabric
@@ -111,7 +113,7 @@ func meetingIn(fabric string) *rendezvous {
 	return r
 }
 
-// open opens the directory, once; mu is held.
+// open opens the directory, once. The caller holds mu.
 func (r *rendezvous) open() error {
 	if r.dir != nil || r.failed != nil {
 		return r.failed
@@ -120,7 +122,7 @@ func (r *rendezvous) open() error {
 	if err != nil {
 		log("connections stay on TCP: %v", err)
 		if unusable(err) == reasonDirectory {
-			r.failed = err // the directory will be no better
+			r.failed = err // // the directory will not improve
 		}
 		return err
 	}
@@ -133,8 +135,8 @@ func (r *rendezvous) open() error {
 	return nil
 }
 
-// unusable is why a connection stays on TCP when there was an error on the way to the
-// fabric directory.
+// unusable returns why a connection stays on TCP after an error while opening or using the fabric
+// directory.
 func unusable(err error) status.Reason {
 	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
 		return reasonFiles
@@ -142,7 +144,7 @@ func unusable(err error) status.Reason {
 	return reasonDirectory
 }
 
-// ready makes the listener by which this process is found; mu is held.
+// ready makes the listener through which peers find this process. The caller holds mu.
 func (r *rendezvous) ready() error {
 	if r.me != "" {
 		return nil
@@ -195,8 +197,8 @@ func (r *rendezvous) accept(listener pollable) {
 			case unix.EINTR, unix.ECONNABORTED:
 				continue
 			case unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM:
-				// The edge is spent. The peer gives up after a second; the next one
-				// makes another edge.
+				// The edge is used up. This peer gives up after a second; the next
+				// one makes another edge.
 				return false
 			default:
 				return true
@@ -210,7 +212,7 @@ func (r *rendezvous) accept(listener pollable) {
 	})
 }
 
-// retire takes back all of it: for tests.
+// retire undoes everything, for tests.
 func (r *rendezvous) retire() {
 	meetings.mu.Lock()
 	delete(meetings.by, r.fabric)
@@ -231,9 +233,9 @@ func (r *rendezvous) retire() {
 	}
 }
 
-// possible says, without a system call but for the first time, whether the peer
-// of a busy connection may have EXT-DS. While others are at it nobody knows: the
-// program's call does not wait for them.
+// possible reports whether the peer of a busy connection may have EXT-DS. It makes no system call,
+// except the first time. While another call holds mu it returns false, since the program's call
+// must not wait.
 func (r *rendezvous) possible(c *Conn) (bool, error) {
 	if !r.mu.TryLock() {
 		return false, nil
@@ -245,7 +247,7 @@ func (r *rendezvous) possible(c *Conn) (bool, error) {
 	return r.board.meet(c.serverPort(), c.active), nil
 }
 
-// find makes an offer and looks for that of the peer.
+// find makes an offer and looks for the peer's offer.
 func (r *rendezvous) find(c *Conn) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -262,7 +264,7 @@ func (r *rendezvous) find(c *Conn) {
 		return
 	}
 	if err := r.dir.makeOffer(c.view().Offer(), r.me, c.inode); errors.Is(err, fs.ErrNotExist) {
-		// The directory was removed: make it anew.
+		// The directory was removed: make it again.
 		closeLater(r.listener)
 		r.dir.close()
 		r.dir, r.board, r.me = nil, nil, ""
@@ -297,7 +299,8 @@ func (r *rendezvous) look(c *Conn) {
 	}
 }
 
-// lookAgain looks once it is told, which an offer brings about, that the peer sees the connection otherwise.
+// lookAgain looks for the peer's offer once a bridge has registered how the peer sees the
+// connection. Our offer causes the bridge to register it.
 func (r *rendezvous) lookAgain(c *Conn, attempt int, after time.Duration) {
 	time.AfterFunc(after, func() {
 		r.mu.Lock()
@@ -312,7 +315,8 @@ func (r *rendezvous) lookAgain(c *Conn, attempt int, after time.Duration) {
 	})
 }
 
-// translated: somebody says how the peer sees the connection.
+// translated reports whether a bridge has registered how the peer sees the connection, and notes
+// it.
 func (r *rendezvous) translated(c *Conn) bool {
 	if !c.translates {
 		return false
@@ -328,7 +332,8 @@ func (r *rendezvous) translated(c *Conn) bool {
 	return true
 }
 
-// identify asks the kernel who c is, and the fabric where its other end is.
+// identify asks the kernel for the identity of c, and the fabric directory for the place of its
+// other end.
 func (r *rendezvous) identify(c *Conn) status.Reason {
 	why := reasonNoPeer
 	c.raw.Control(func(fd uintptr) {
@@ -343,7 +348,8 @@ func (r *rendezvous) identify(c *Conn) status.Reason {
 		}
 		c.inode = st.Ino
 		c.shown.Inode.Store(c.inode)
-		c.netns, _ = unix.GetsockoptUint64(int(fd), unix.SOL_SOCKET, unix.SO_NETNS_COOKIE) // else 0, for both ends
+		// // 0 if unknown, for both ends
+		c.netns, _ = unix.GetsockoptUint64(int(fd), unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
 		why = reasonNone
 	})
 	if why != reasonNone {
@@ -359,14 +365,14 @@ func (r *rendezvous) identify(c *Conn) status.Reason {
 	switch {
 	case ok:
 		return reasonNone
-	case c.translates: // it may be known once there is an offer
+	case c.translates: // // a bridge may register it once there is an offer
 		c.other = tuple{}
 		return reasonNone
 	}
 	return reasonAddress
 }
 
-// begin asks the owner of an offer for the connection.
+// begin asks the owner of an offer to attach the connection.
 func (r *rendezvous) begin(c *Conn, peer string, inode uint64) {
 	r.dir.removeOffer(c.view().Offer())
 	if !c.move(status.Offered, status.Attaching) {
@@ -390,11 +396,11 @@ func (r *rendezvous) join(c *Conn, peer string) {
 	}
 }
 
-// channelsMost to one peer have, with the default geometry, as many lanes as the C
-// library has connections.
+// channelsMost is the most channels to one peer. With the default geometry they have as many lanes
+// as the C library has connections.
 const channelsMost = 8
 
-// channelTo is a channel to that peer which is not full, made if need be.
+// channelTo returns a channel to that peer that is not full, making one if necessary.
 func (r *rendezvous) channelTo(name string) (*channel, status.Reason) {
 	full := 0
 	for ch := range r.channels {
@@ -433,7 +439,7 @@ func (r *rendezvous) ask(c *Conn) {
 		return
 	}
 	number, generation, ok := ch.pick()
-	if !ok { // others were faster
+	if !ok { // // other connections were faster
 		c.ch = nil
 		r.join(c, ch.name)
 		return
@@ -467,7 +473,7 @@ func (r *rendezvous) sendProven(c *Conn, m *message) status.Reason {
 	return reasonNone
 }
 
-// greeted goes on with what waited for HELLO.
+// greeted continues with the connections that waited for HELLO.
 func (r *rendezvous) greeted(ch *channel) {
 	for _, c := range r.waiting {
 		if c.ch == ch && c.State() == status.Attaching {
@@ -484,14 +490,14 @@ func (r *rendezvous) attach(ch *channel, m *message, handed []int) {
 	}
 	refuse := func(why status.Reason) {
 		no := message{kind: msgAttachNo, version: lane.Version, lane: m.lane, generation: m.generation, reason: uint32(why)}
-		ch.send(&no) // a peer that does not get it gives up after a second
+		ch.send(&no) // // a peer that does not get it gives up after a second
 	}
 	switch {
 	case c == nil || m.lane >= ch.usable() || !ch.theirs(m.lane) || m.generation == 0 || ch.own.Control(m.lane).Generation.Load() != 0:
 		refuse(reasonNoPeer)
 		return
 	case c.own != nil && c.first():
-		refuse(reasonNone) // ours is on its way
+		refuse(reasonNone) // // our own ATTACH is on its way
 		return
 	}
 	why := c.checkProof(m.inode, ch.uid, handed)
@@ -515,7 +521,7 @@ func (r *rendezvous) attach(ch *channel, m *message, handed []int) {
 	r.attached(c)
 }
 
-// settle ends an attempt by what the proof of the peer came to.
+// settle ends an attempt, depending on the verdict on the peer's proof.
 func (r *rendezvous) settle(c *Conn, why status.Reason) {
 	switch why {
 	case reasonNone:
@@ -527,7 +533,7 @@ func (r *rendezvous) settle(c *Conn, why status.Reason) {
 	}
 }
 
-// answered takes the answer to our ATTACH.
+// answered handles the answer to our ATTACH.
 func (r *rendezvous) answered(ch *channel, m *message, handed []int) {
 	for _, c := range r.waiting {
 		if c.State() != status.Attaching || c.ch != ch || c.own == nil || c.lane != m.lane || c.generation != m.generation {
@@ -542,7 +548,7 @@ func (r *rendezvous) answered(ch *channel, m *message, handed []int) {
 			c.stayLocked(reasonRefused)
 		case why != reasonNone:
 			r.later(c, reasonRefused)
-		default: // theirs is on its way
+		default: // // the peer's own ATTACH is on its way
 			c.leaveLane()
 			c.move(status.Attaching, status.Offered)
 		}
@@ -550,7 +556,7 @@ func (r *rendezvous) answered(ch *channel, m *message, handed []int) {
 	}
 }
 
-// attached hands the connection over to engage, which waits for its calls.
+// attached starts engage, which waits for the connection's calls.
 func (r *rendezvous) attached(c *Conn) {
 	delete(r.waiting, c.inode)
 	if c.move(status.Offered, status.Attached) || c.move(status.Attaching, status.Attached) {
@@ -558,7 +564,7 @@ func (r *rendezvous) attached(c *Conn) {
 	}
 }
 
-// expire withdraws an offer, or a request, that nobody has answered.
+// expire withdraws an offer or a request that nobody has answered.
 func (r *rendezvous) expire(c *Conn, attempt int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -571,7 +577,7 @@ func (r *rendezvous) expire(c *Conn, attempt int) {
 func (r *rendezvous) later(c *Conn, why status.Reason) {
 	switch {
 	case why == reasonNoPeer && c.other == (tuple{}):
-		why = reasonAddress // nobody knows of a translation, and so it stays
+		why = reasonAddress // // nobody knows of a translation, and that will not change
 	case why == reasonNoPeer && c.peerNet == 0 && c.elsewhere():
 		why = reasonNAT
 	}

@@ -8,12 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A sentry watches the TCP sockets of all engaged connections of a rendezvous, in
-// an epoll set of its own, on one goroutine that sleeps in the netpoller. So who
-// sleeps on a lane asks the kernel nothing: an end, a reset or bytes by TCP are
-// noted (hint, room), and the sleepers woken. Edge-triggered: each event is told
-// once, and one that comes before a sleep is in the note by then, or wakes it. What
-// goes back to TCP and found no room there needs no sleeper: it is sent then (owes).
+// A sentry watches the TCP sockets of all engaged connections of a rendezvous. It has an epoll set
+// of its own, and one goroutine that sleeps in the netpoller. So a call that sleeps on a lane need
+// not ask the kernel. The sentry notes an end, a reset or bytes by TCP (hint, room), and wakes the
+// sleepers. The set is edge-triggered and reports each event once; an event before a sleep is in
+// the note by then, and a later one wakes the sleeper. Bytes that go back to TCP and found no room
+// need no sleeper: the sentry has them sent when there is room (owes).
 type sentry struct {
 	set pollable
 
@@ -27,7 +27,8 @@ func newSentry() (*sentry, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("epoll_create1", err)
 	}
-	if err := unix.SetNonblock(fd, true); err != nil { // else it does not join the netpoller
+	if err := unix.SetNonblock(fd, true); err != nil {
+		// // otherwise it does not join the netpoller
 		unix.Close(fd)
 		return nil, os.NewSyscallError("fcntl", err)
 	}
@@ -48,7 +49,7 @@ func (s *sentry) watch() {
 				continue
 			}
 			if n <= 0 {
-				return false // the next edge comes by the netpoller
+				return false // // the netpoller reports the next edge
 			}
 			for _, e := range events[:n] {
 				s.mu.Lock()
@@ -62,7 +63,7 @@ func (s *sentry) watch() {
 	})
 }
 
-// told notes what the kernel says of the socket.
+// told notes the events that the kernel reports for the socket.
 func (c *Conn) told(events uint32) {
 	if events&^unix.EPOLLOUT != 0 {
 		c.hint.Store(true)
@@ -71,13 +72,13 @@ func (c *Conn) told(events uint32) {
 	}
 	c.room.Store(true)
 	c.tx.wake()
-	// Whoever found no room had set owes before, and may still have the lock.
+	// A goroutine that found no room set owes before, and may still hold the lock.
 	if c.owes.CompareAndSwap(true, false) {
 		go c.pay()
 	}
 }
 
-// add has it watch c.
+// add starts watching c.
 func (s *sentry) add(c *Conn) (err error) {
 	s.mu.Lock()
 	for s.last++; s.conns[s.last] != (weak.Pointer[Conn]{}); s.last++ {
@@ -95,12 +96,12 @@ func (s *sentry) add(c *Conn) (err error) {
 	return err
 }
 
-// remove ends that.
+// remove stops watching c.
 func (s *sentry) remove(c *Conn) {
 	s.mu.Lock()
 	delete(s.conns, c.post)
 	s.mu.Unlock()
-	var ignored error // it is not there, or closed with the socket
+	var ignored error // // it is missing, or was removed when the socket closed
 	s.control(unix.EPOLL_CTL_DEL, c, nil, &ignored)
 }
 

@@ -7,26 +7,26 @@ import (
 	"exnet/directsockets/status"
 )
 
-// What this process publishes of its sockets for exn-tun show (ext-ds.md, section 7).
-// The counters of a connection are in its record: to publish them costs nothing.
+// A table holds what this process publishes of its sockets for exn-tun show (ext-ds.md, section 7).
+// The counters of a connection live in its record, so publishing them costs nothing.
 //
-// A record is another's only when the garbage collector knows that nobody uses the
-// connection any more, so who still counts in a call that Close has overtaken does no
-// harm. Sockets beyond the table have a record that nobody sees.
+// A record passes to another socket only when the garbage collector finds that nobody uses the
+// connection any more. So a call that Close has overtaken does no harm if it still counts. A socket
+// for which the table has no room gets a record that nobody sees.
 type table struct {
 	mu      sync.Mutex
 	tried   bool
 	records []status.Record
-	used    int // of records, once at least
+	used    int // // of records, how many were ever used
 	free    []*status.Record
 }
 
 var shown table
 
-// shownMost is how many can be seen. Those that were never used cost nothing.
+// shownMost is how many sockets can be shown. Unused records cost no memory.
 const shownMost = 1 << 16
 
-// take gives a record, as of a socket that is new; false: it is not of the table.
+// take returns a cleared record. seen is false if the record is not in the table.
 func (t *table) take(fabric string) (r *status.Record, seen bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -55,13 +55,13 @@ func (t *table) giveBack(r *status.Record) {
 	t.free = append(t.free, r)
 }
 
-// show gives owner a record until it is garbage.
+// show gives owner a record, for as long as owner is reachable.
 func show[T any](owner *T, fabric string) *status.Record {
 	if fabric == "" {
 		fabric = env.fabric
 	}
 	if env.off {
-		return new(status.Record) // as if it had no library
+		return new(status.Record) // // as if the program had no library
 	}
 	warn()
 	r, seen := shown.take(fabric)
@@ -71,8 +71,7 @@ func show[T any](owner *T, fabric string) *status.Record {
 	return r
 }
 
-// showRead publishes the bytes that we have read by the lane, showWritten those that we
-// have written.
+// showRead publishes how many bytes we have read by the lane. showWritten does so for writing.
 func (c *Conn) showRead() {
 	all, window := c.in.r.Bytes()
 	c.shown.Reads(all, window, c.in.r.ZCopied())
@@ -83,7 +82,7 @@ func (c *Conn) showWritten() {
 	c.shown.Writes(all, window, c.out.w.ZCopied())
 }
 
-// become publishes the state, which others may be changing.
+// become publishes the state, which other goroutines may be changing.
 func (c *Conn) become() {
 	for s := c.state.Load(); ; s = c.state.Load() {
 		c.shown.State.Store(s)

@@ -9,54 +9,54 @@ import (
 	"exnet/internal/late"
 )
 
-// A side is one direction of a connection: the right to use it, and how its
-// user sleeps.
+// A side is one direction of a connection: the right to use it, and how its user sleeps.
 //
-// As in package net one call at a time reads, and one writes; it holds mu, asleep
-// too. Who else needs it (to engage, to close) says so in wanted and wakes the
-// sleeper, which hands mu over and goes on when it has it again. Other calls wait until
-// the one that was torn so is over: what one Write writes stays together.
+// As in package net, one call at a time reads and one writes. The call holds mu, even asleep. A
+// goroutine that needs mu for something else (to engage, to close) announces that in wanted and
+// wakes the sleeper. The sleeper hands mu over and continues once it has it again. Other calls of
+// the same direction wait until the interrupted one is over: the bytes of one Write stay together.
 //
-// Before it is engaged, it sleeps in the netpoller inside a call of package net,
-// and who needs it wakes it by a deadline that is over; then it sets that of the
-// program again. Once engaged it takes naps, from which the channel's watcher wakes
-// it for news of the lane, the sentry for news of the socket, and who needs mu.
+// Before the connection is engaged, the call sleeps in the netpoller inside package net. It is
+// woken by setting a deadline that has passed, and then restores the deadline of the program. Once
+// the connection is engaged, the call takes naps. The channel's watcher wakes it for news of the
+// lane, the sentry for news of the socket, and a goroutine that needs mu wakes it, too.
 //
 // Lock order: rx.mu, tx.mu, rendezvous.mu, channel.mu, side.net.
 type side struct {
-	mu     sync.Mutex
-	torn   bool        // who is in the middle of a call has handed mu over; guarded by it
-	whole  sync.Mutex  // held by who has torn it, until it has mu again; others wait for it with no lock
-	plain  atomic.Bool // Conn.begin
-	wanted atomic.Int32
-	limit  atomic.Int64 // the program's deadline, since start; 0: none
+	mu   sync.Mutex
+	torn bool // // a call has handed mu over in the middle; guarded by mu
+	// // held by that call until it has mu again; others wait on it without another lock
+	whole  sync.Mutex
+	plain  atomic.Bool  // // see Conn.begin
+	wanted atomic.Int32 // // goroutines that want mu
+	limit  atomic.Int64 // // the program's deadline, as time since start; 0 if none
 
 	net    sync.Mutex // guards what follows
 	set    func(time.Time) error
 	until  time.Time // the deadline as a time
-	inside bool      // asleep in a call of package net, or about to
-	rung   bool      // by wake, in this call
+	inside bool      // // asleep in a call of package net, or about to be
+	rung   bool      // // wake has interrupted this call
 
 	nap   nap
 	timer *time.Timer
 	spin  spin
 }
 
-// over is a deadline that has passed; start has a monotonic reading.
+// over is a deadline that has passed. start has a monotonic reading.
 var over, start = time.Unix(1, 0), time.Now()
 
-// lock locks mu for a call of this direction, when no other is in the middle.
+// lock locks mu for a call of this direction, once no other such call is interrupted.
 func (s *side) lock() {
 	s.mu.Lock()
 	for s.torn {
 		s.mu.Unlock()
 		s.whole.Lock()
-		s.whole.Unlock() //lint:ignore SA2001 it is waited for
+		s.whole.Unlock() //lint:ignore SA2001 locked only to wait
 		s.mu.Lock()
 	}
 }
 
-// take locks mu for somebody who is not in a call of this direction.
+// take locks mu for a goroutine that is not in a call of this direction.
 func (s *side) take() {
 	s.wanted.Add(1)
 	s.wake()
@@ -64,7 +64,7 @@ func (s *side) take() {
 	s.wanted.Add(-1)
 }
 
-// yield gives mu to who wants it; the caller holds it, and does again.
+// yield lets goroutines that want mu have it. The caller holds mu before and after.
 func (s *side) yield() {
 	if s.wanted.Load() == 0 {
 		return
@@ -81,15 +81,15 @@ func (s *side) yield() {
 	s.whole.Unlock()
 }
 
-// enter says that the holder of mu is about to sleep inside package net. It looks
-// again after it: whoever changed something before looked in vain for a sleeper.
+// enter announces that the holder of mu is about to sleep inside package net. The caller looks at
+// wanted again afterwards: a change before enter found no sleeper to wake.
 func (s *side) enter() {
 	s.net.Lock()
 	s.inside = true
 	s.net.Unlock()
 }
 
-// leave is the end of that. It says whether wake has ended it.
+// leave ends what enter announced, and reports whether wake interrupted the call.
 func (s *side) leave() (rung bool) {
 	s.net.Lock()
 	defer s.net.Unlock()
@@ -101,8 +101,8 @@ func (s *side) leave() (rung bool) {
 	return rung
 }
 
-// park waits in a nap, no longer than up to the deadline, and than most unless that is 0. A deadline
-// that is set now wakes.
+// park waits in a nap until it is woken, until the deadline, or for most if that is not 0. Setting
+// a new deadline wakes it.
 func (s *side) park(most time.Duration) {
 	left := most
 	if s.limit.Load() != 0 {
@@ -141,7 +141,7 @@ func (s *side) wake() {
 	}
 }
 
-// setDeadline sets that of the program.
+// setDeadline sets the program's deadline.
 func (s *side) setDeadline(t time.Time) error {
 	s.net.Lock()
 	defer s.net.Unlock()
@@ -150,14 +150,14 @@ func (s *side) setDeadline(t time.Time) error {
 	if !t.IsZero() {
 		s.limit.Store(max(int64(t.Sub(start)), 1))
 	}
-	s.nap.wake() // to sleep up to the new one
+	s.nap.wake() // // so that it sleeps up to the new one
 	if s.rung {
-		return nil // who sleeps sets it when it is up
+		return nil // // the sleeper sets it when it wakes
 	}
 	return s.set(t)
 }
 
-// expired says that the program's deadline has passed.
+// expired reports whether the program's deadline has passed.
 func (s *side) expired() bool {
 	limit := s.limit.Load()
 	return limit != 0 && int64(time.Since(start)) >= limit

@@ -9,25 +9,25 @@ import (
 	"exnet/internal/late"
 )
 
-// A spin is what a side has learnt about looking before sleeping: the time is
-// halved after each look in vain, and is whole again after a success and at every
-// 32nd try. The holder of mu uses it.
+// A spin is what a side has learnt about spinning before it sleeps. The time is halved after each
+// spin in vain, and restored after a success and at every 32nd try. The holder of mu uses it.
 type spin struct{ halved, failed uint }
 
 const (
 	spinRetry    = 32
 	spinShortest = time.Microsecond
-	// spinLooks fill the time of a cache miss or two; then others may run.
+	// spinLooks is the number of looks that fill the time of a cache miss or two. After them
+	// other goroutines may run.
 	spinLooks = 64
 )
 
-// spinners of this process. Each uses a CPU up: of the procs, which is GOMAXPROCS as
-// it was at the last look in vain, one is left to the rest.
+// spinners counts the calls of this process that spin; each uses up a CPU. procs is GOMAXPROCS as
+// of the last spin in vain. One of these CPUs is left to the rest of the program.
 var spinners, procs atomic.Int32
 
 func init() { procs.Store(int32(runtime.GOMAXPROCS(0))) }
 
-// time is how long to look this time.
+// time returns how long to spin this time.
 func (s *spin) time() time.Duration {
 	if env.spin == 0 || scarce() || quotaPaused() {
 		return 0
@@ -37,13 +37,13 @@ func (s *spin) time() time.Duration {
 	}
 	d := env.spin >> min(s.halved, 32)
 	if d < spinShortest {
-		s.failed++ // so that the next one to be tried comes
+		s.failed++ // // so that the next retry comes
 		return 0
 	}
 	return d
 }
 
-// look spins until ready says so. stop ends it early.
+// look spins until ready returns true, and reports whether it did. stop ends it early.
 func (s *spin) look(ch *channel, ready, stop func() bool) bool {
 	d := s.time()
 	if d == 0 {
@@ -75,7 +75,7 @@ func (s *spin) look(ch *channel, ready, stop func() bool) bool {
 		late.Yield()
 		runtime.Gosched()
 	}
-	procs.Store(int32(runtime.GOMAXPROCS(0))) // which takes a lock of the scheduler
+	procs.Store(int32(runtime.GOMAXPROCS(0))) // // here, because it takes a lock of the scheduler
 	s.vain()
 	return false
 }
@@ -86,15 +86,15 @@ func (s *spin) vain() {
 	if quotaVain.Add(1)%quotaAsk != 0 {
 		return
 	}
-	// The first count says nothing: it is what was before.
+	// The first count means nothing: it is from before.
 	if now := limits.Throttled() + 1; quotaThrottled.Swap(now) < now && quotaAsked.Swap(true) {
 		quotaPause.Store(int64(time.Since(quotaEpoch) + quotaLife))
 	}
 }
 
-// scarce says that less than two CPUs are ours: the peer could not run while we
-// spin, or the cgroup would be throttled for it later. Quotas are changed while programs
-// run, so it asks again after quotaLife.
+// scarce reports whether we have less than two CPUs. Then the peer could not run while we spin, or
+// the cgroup would be throttled for it later. Quotas change while programs run, so it asks again
+// after quotaLife.
 func scarce() bool {
 	now, due := time.Since(quotaEpoch), quotaDue.Load()
 	if int64(now) >= due && quotaDue.CompareAndSwap(due, int64(now+quotaLife)) {
@@ -103,7 +103,7 @@ func scarce() bool {
 	return quotaScarce.Load()
 }
 
-// quotaPaused says that a cgroup of ours was throttled of late.
+// quotaPaused reports whether a cgroup of ours was throttled recently.
 func quotaPaused() bool {
 	until := quotaPause.Load()
 	return until != 0 && int64(time.Since(quotaEpoch)) < until
@@ -111,8 +111,8 @@ func quotaPaused() bool {
 
 const (
 	quotaLife = time.Second
-	// quotaAsk is after how many looks in vain we ask whether our cgroups are throttled. If they were since
-	// the last time, nobody looks for quotaLife.
+	// After quotaAsk spins in vain we ask whether our cgroups were throttled. If they were
+	// since the last time, nobody spins for quotaLife.
 	quotaAsk = 64
 )
 

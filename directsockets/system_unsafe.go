@@ -9,8 +9,8 @@ import (
 	"exnet/internal/late"
 )
 
-// System calls that package unix has not, or not without a notice to the
-// scheduler, which calls that never block can do without.
+// System calls that package unix does not have, or only with a notice to the scheduler. Calls that
+// never block do not need that notice.
 
 var nothingAt = uintptr(unsafe.Pointer(&nothing[0])) // a global: it does not move
 
@@ -18,7 +18,7 @@ func getcpu(c *uint32) (uintptr, uintptr, unix.Errno) {
 	return unix.RawSyscall(unix.SYS_GETCPU, uintptr(unsafe.Pointer(c)), 0, 0)
 }
 
-// poll is what poll(2) says of a socket now.
+// poll returns the current events of a descriptor, as poll(2).
 func poll(fd int, events int16) int16 {
 	p := unix.PollFd{Fd: int32(fd), Events: events}
 	var now unix.Timespec
@@ -34,14 +34,14 @@ func poll(fd int, events int16) int16 {
 	}
 }
 
-// disconnect makes the kernel send RST at once: connect(2) to AF_UNSPEC.
+// disconnect makes the kernel send RST at once, by connect(2) to AF_UNSPEC.
 func disconnect(fd int) {
 	var none unix.RawSockaddr // AF_UNSPEC is 0
 	unix.RawSyscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&none)), unsafe.Sizeof(none))
 }
 
-// kick interrupts whatever a process does, so that it looks at what we ask for. By the value it knows
-// that the signal is none of its program's.
+// kick sends a signal that interrupts whatever the process does, so that it looks at our request.
+// The value tells it that the signal is not for its program.
 func kick(pid int) {
 	info := struct {
 		signo, errno, code, _, pid, uid int32
@@ -52,10 +52,10 @@ func kick(pid int) {
 	unix.Syscall(unix.SYS_RT_SIGQUEUEINFO, uintptr(pid), uintptr(unix.SIGURG), uintptr(unsafe.Pointer(&info)))
 }
 
-// addressOf is where b lies. The caller keeps it from being freed, and on the heap.
+// addressOf returns the address of b. The caller keeps b on the heap and reachable.
 func addressOf(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
 
-// readProcess copies from an address of another process; -1: it cannot.
+// readProcess copies from an address of another process. It returns -1 on failure.
 func readProcess(pid int, address uint64, b []byte) int {
 	to := unix.Iovec{Base: unsafe.SliceData(b)}
 	to.SetLen(len(b))
@@ -67,7 +67,8 @@ func readProcess(pid int, address uint64, b []byte) int {
 	return int(n)
 }
 
-// probeProcess asks the kernel to copy from an address where nothing is.
+// probeProcess asks the kernel to copy from an unmapped address, and reports whether that was
+// permitted.
 func probeProcess(pid int) bool {
 	var b [1]byte
 	to := unix.Iovec{Base: &b[0]}

@@ -10,15 +10,16 @@ import (
 	"exnet/internal/late"
 )
 
-// The watcher of a channel is one goroutine that sleeps for all connections of
-// the channel on one doorbell, and looks for those that are ready: a user of one
-// waiter (of the eight that ext-ds.md allows). While there is traffic it looks between
-// the runs of the goroutines that it woke, and no peer rings. When it has found
-// nothing a few times it arms, looks again, and sleeps in the netpoller on the doorbell.
+// The watcher of a channel is one goroutine that sleeps for all connections of the channel on one
+// doorbell, and looks for those that are ready. It uses one of the eight waiters that ext-ds.md
+// allows. While there is traffic, it looks again each time the goroutines that it woke have run,
+// and no peer rings. When it has found nothing a few times, it arms its waiter, looks again, and
+// sleeps in the netpoller on the doorbell.
 //
-// It looks at no lane on which somebody reads: thousands cost as much as one. Who
-// sleeps there asks the peer for a mark (ext-ds.md, section 5), and the watcher looks
-// at the marks. Writers that sleep for room are few, and get none: it looks at each.
+// The watcher does not look at each lane on which somebody reads, so thousands cost as much as one.
+// A reader that sleeps there asks the peer for a mark (ext-ds.md, section 5), and the watcher looks
+// at the marks. Writers that sleep for room are few and get no marks: the watcher looks at each of
+// them.
 //
 //	reader S                     watcher W                producer
 //	  asleep; asked, for W         a new odd epoch          post, a fence (1)
@@ -26,33 +27,33 @@ import (
 //	  the mask, fence              look at all marks        mask has the bit, epoch is odd
 //	  look again; sleep            sleep                    and not rung for it: ring
 //
-// No wake-up is lost (test/memmodel/channel, watcher, has it as a model). If the producer
-// misses S's bit, its post was before S's look. If it sees it, it sees the request too,
-// so the mark of that is made, or was made before. W has it seen when S is asleep, or
-// will: if the producer sees the bit and no odd epoch, W is awake or about to arm, and
-// looks at the marks after that. If it sees an epoch that was rung for already, W was
-// woken by that ring, and again looks after the next epoch. W sleeps in one call of
-// RawConn.Read for all of its life: an edge that comes while it looks is kept by the
-// netpoller.
+// No wake-up is lost (test/memmodel/channel models the watcher). If the producer misses S's bit, it
+// posted before S looked. If it sees the bit, it also sees the request, so it makes the mark, or
+// made it before. W has seen the mark when S was asleep, or will see it. If the producer sees the
+// bit and no odd epoch, W is awake or about to arm, and looks at the marks after that. If the
+// producer sees an epoch for which it has rung already, that ring woke W, and W looks again after
+// the next epoch. W spends all of its life in one call of RawConn.Read, so the netpoller keeps an
+// edge that comes while W looks.
 //
-// S asks anew only when its last mark was seen, asleep or not: so no two of a lane are
-// on their way. If two are nevertheless, of a connection that had the lane before, the
-// bit is as it was; but they were counted, and W has all look for themselves.
+// S makes a new request only when its last mark was seen, whether it slept then or not. So there
+// are never two marks for one lane at a time. If there are two nevertheless, because another
+// connection had the lane before, the bit is back at its old value. But marks are counted, and W
+// then wakes all readers to look for themselves.
 //
-// A reader is ready for other reasons too: those that the socket tells and those that
-// this process makes wake it by themselves (Conn.told, Conn.reset, side.take, channel.kill).
+// A reader may also become ready for other reasons. What the socket reports or this process causes
+// wakes it directly (Conn.told, Conn.reset, side.take, channel.kill).
 
-// calm is how many looks in vain it takes to sleep. Between two of them every
+// calm is the number of looks in vain before the watcher sleeps. Between two of them every
 // goroutine that can run has run, so under load the next find is near.
 const calm = 4
 
-// armsToTell are between two times that the watcher says where it runs: a system call
-// that is short.
+// armsToTell is how often the watcher arms before it tells the peer again on which CPU it runs,
+// which takes a short system call.
 const armsToTell = 8
 
 func (ch *channel) watchBell() {
 	defer ch.release()
-	rings := 0 // since the last that brought something
+	rings := 0 // // since the last one that brought something
 	arms := 0
 	ch.bell.raw.Read(func(uintptr) bool {
 		if rings++; rings > ch.mostRings() {
@@ -67,7 +68,7 @@ func (ch *channel) watchBell() {
 				vain = 0
 			} else if vain++; vain >= calm {
 				if arms++; arms%armsToTell == 0 {
-					ch.ran() // or the peer does not spin for where we were long ago
+					ch.ran() // // otherwise the peer does not spin because of where we ran long ago
 				}
 				ch.own.Arm(ourWaiter)
 				if found, credit = ch.scan(); credit {
@@ -86,10 +87,10 @@ func (ch *channel) watchBell() {
 	})
 }
 
-// mostRings is how often an honest peer rings at most and wakes nobody: for all slots
-// of all lanes, both ways, where the sleepers got up by themselves; and to take lanes
-// away, once a millisecond for a second. Credit that is not worth waking a writer is another
-// thing: who reads byte by byte rings for each. Who only rings costs us time (TRU-1).
+// mostRings is how often an honest peer rings at most without waking anybody: for all slots of all
+// lanes, in both directions, if the sleepers woke by themselves, and to take lanes away, once a
+// millisecond for a second. Credit that is not worth waking a writer does not count, since a peer
+// that reads byte by byte rings for each. A peer that only rings costs us time (TRU-1).
 func (ch *channel) mostRings() int {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
@@ -98,7 +99,7 @@ func (ch *channel) mostRings() int {
 
 const ringsLeaving, ringsOfLane = 4096, 2 * 1024
 
-// rung is told of a ring that woke the reader of c on a perch, where it is again only after a
+// rung counts a ring that woke the reader of c on a perch. The reader is there again only after a
 // long sleep.
 func (c *Conn) rung() {
 	if c.in.rings++; c.in.rings > ringsLeaving+ringsOfLane {
@@ -113,9 +114,9 @@ func (ch *channel) rungForNothing() {
 	ch.home.mu.Unlock()
 }
 
-// Of eight waiters those of perches are used by one reader each (perch.go), one by the
-// watcher, whose bit is in a mask while a call sleeps that it wakes, and one by the night
-// watch, whose bit always is.
+// Of the eight waiters, one reader each uses those of perches (perch.go). The watcher uses one,
+// whose bit is in a mask while a call sleeps that it is to wake. The night watch uses one, whose
+// bit is always in the masks.
 const (
 	ourWaiter   = 0
 	nightWaiter = 1
@@ -123,22 +124,22 @@ const (
 	asleepMask  = awakeMask | 1<<ourWaiter
 )
 
-// A wish is what the reader of a connection wants of the watcher. The reader goes from
-// any state to wishAsleep, the watcher from any to wishNone when it sees a mark, and a
-// reader that gets up by itself from wishAsleep to wishAwake. Each is one exchange: it
-// takes no lock that a thousand others want.
+// A wish is what the reader of a connection wants of the watcher. The reader goes from any state to
+// wishAsleep. The watcher goes from any state to wishNone when it sees a mark. A reader that wakes
+// by itself goes from wishAsleep to wishAwake. Each transition is one atomic exchange, without a
+// lock for which a thousand others compete.
 type wish struct {
 	state atomic.Uint32
-	asks  uint64 // how often a mark was asked for; the reader's
+	asks  uint64 // // how often the reader has asked for a mark
 }
 
 const (
-	wishNone   = 0 // no mark is to come
-	wishAwake  = 1 // one is, and nobody sleeps
-	wishAsleep = 2
+	wishNone   = 0 // // no mark will come
+	wishAwake  = 1 // // a mark will come, and nobody sleeps
+	wishAsleep = 2 // // a mark will come, and the reader sleeps
 )
 
-// grant wakes the reader of c, if it sleeps; it asks anew when it sleeps again.
+// grant wakes the reader of c if it sleeps. The reader asks again when it sleeps again.
 func (c *Conn) grant() (woken bool) {
 	if woken = c.wish.state.Swap(wishNone) == wishAsleep; woken {
 		c.rx.nap.wake()
@@ -146,8 +147,8 @@ func (c *Conn) grant() (woken bool) {
 	return woken
 }
 
-// scan wakes those who are ready, and says whether there are any; and whether there is credit
-// for writers, who sleep until it is worth while.
+// scan wakes the calls that are ready. It reports whether there were any, and whether there is
+// credit for writers that sleep until more is worth while.
 func (ch *channel) scan() (found, credit bool) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
@@ -161,7 +162,7 @@ func (ch *channel) scan() (found, credit bool) {
 			}
 		}
 	}) {
-		ch.wakeAllLocked() // a peer may lie about it: nothing is found
+		ch.wakeAllLocked() // // a peer may lie about it, so this does not count as found
 	}
 	for i := 0; i < len(ch.waiting); {
 		c := ch.waiting[i]
@@ -179,12 +180,12 @@ func (ch *channel) scan() (found, credit bool) {
 	return found, credit
 }
 
-// wakeAllLocked has all look for themselves.
+// wakeAllLocked wakes all readers and waiting writers to look for themselves.
 func (ch *channel) wakeAllLocked() {
 	for _, w := range ch.engaged {
 		if c := w.Value(); c != nil {
 			c.grant()
-			c.rx.nap.wake() // who is on a perch
+			c.rx.nap.wake() // // wakes a reader on a perch
 		}
 	}
 	for len(ch.waiting) > 0 {
@@ -194,13 +195,14 @@ func (ch *channel) wakeAllLocked() {
 	}
 }
 
-// watchRx has the watcher wake the reader of c from now on; it looks again before it
+// watchRx makes the watcher wake the reader of c from now on. The reader looks again before it
 // sleeps.
 func (ch *channel) watchRx(c *Conn) {
 	if c.wish.state.Swap(wishAsleep) == wishNone {
 		c.wish.asks++
 	}
-	c.own.RxWaiters.Store(asleepMask | lane.Ask(ourWaiter, c.wish.asks)) // and a fence: sync/atomic
+	// // also a fence: sync/atomic
+	c.own.RxWaiters.Store(asleepMask | lane.Ask(ourWaiter, c.wish.asks))
 }
 
 func (ch *channel) unwatchRx(c *Conn) {
@@ -229,7 +231,7 @@ func (ch *channel) unwatchTx(c *Conn) {
 	ch.mu.Unlock()
 }
 
-// dropLocked takes a writer that is there off the list.
+// dropLocked takes a writer off the list, on which it must be.
 func (ch *channel) dropLocked(c *Conn) {
 	last := len(ch.waiting) - 1
 	ch.waiting[c.at] = ch.waiting[last]
@@ -238,7 +240,7 @@ func (ch *channel) dropLocked(c *Conn) {
 	ch.waiting = ch.waiting[:last]
 }
 
-// nothing is what rings a doorbell: it adds 0 to an eventfd.
+// nothing is what rings a doorbell: adding 0 to an eventfd.
 var nothing [8]byte
 
 func ringBell(fd int) {

@@ -18,34 +18,35 @@ import (
 
 // outbound is the direction that we write: TCP, SWITCH, the lane, BACK, TCP again.
 //
-// A reader that returns to TCP has said in go_back which bytes it has taken, and
-// has stopped there. The rest is still ours: nobody overwrites what no credit was
-// given for. So we send it by TCP, then post BACK at the reader's place. What TCP
-// does not take at once goes before all later bytes. Guarded by tx.mu.
+// A reader that returns to TCP states in go_back which bytes it has taken, and has stopped there.
+// We still have the rest, since nobody overwrites bytes for which no credit was given. So we send
+// the rest by TCP, and then post BACK at the reader's position. Bytes that TCP does not take at
+// once go before all later bytes. Guarded by tx.mu.
 type outbound struct {
 	w        lane.Writer
 	mode     atomic.Int32
 	switches uint64
-	shut     atomic.Bool // shut down
-	off      bool        // to stay on TCP
+	shut     atomic.Bool // // the program has shut it down
+	off      bool        // // it has to stay on TCP
 	full     fullness
-	lent     []byte // the memory of the advert that is out
+	lent     []byte // // the memory of the current advert
 }
 
-// A fullness is what is known of a reader that takes nothing. A lane holds less than TCP, and there
-// are programs that need what TCP holds: both ends write, and only then read, or one does
-// and the other is itself. So who finds no room for as long as env.stuck, in which the reader
-// has taken nothing, goes on by TCP: for a second, and each time for twice as long.
+// A fullness is what we know about a reader that takes nothing. A lane holds less than TCP, and
+// some programs need what TCP holds: both ends write before they read, or one does and its peer is
+// itself. So a writer that finds no room for env.stuck, while the reader took nothing, continues by
+// TCP: for a second at first, and for twice as long each time.
 type fullness struct {
-	since  time.Time // when there was no room for the first time since the reader took any; zero: there was
-	credit uint64    // what it had taken by then
-	until  time.Time // by TCP until then
+	// // when a write first found no room since the reader took bytes; zero if there is room
+	since  time.Time
+	credit uint64    // // the reader's credit at that time
+	until  time.Time // // we write by TCP until then
 	times  uint
 }
 
 const (
 	mostStuck = 6
-	kickEach  = time.Second / 16 // signals to a reader that has not taken SWITCH
+	kickEach  = time.Second / 16 // // pause between signals to a reader that has not taken SWITCH
 )
 
 // starve notes that there was no room.
@@ -56,7 +57,7 @@ func (c *Conn) starve() {
 	}
 }
 
-// stuck says that TCP is to have what follows.
+// stuck reports whether TCP should carry what follows.
 func (c *Conn) stuck() bool {
 	f := &c.out.full
 	if !f.until.IsZero() {
@@ -81,7 +82,7 @@ func (c *Conn) stuck() bool {
 		f.since, f.credit = now, credit
 		return false
 	case !c.out.w.Joined():
-		if c.ch.pid > 0 { // 0: it has no number here
+		if c.ch.pid > 0 { // // 0: it has no pid in this namespace
 			kick(c.ch.pid)
 		}
 		f.since = now.Add(min(kickEach, env.stuck) - env.stuck)
@@ -93,10 +94,10 @@ func (c *Conn) stuck() bool {
 	return true
 }
 
-// testSwitch has one in so many writes go back to TCP, in tests.
+// testSwitch, if n > 0, makes one in n writes go back to TCP, in tests.
 var testSwitch atomic.Uint32
 
-// Write writes as a TCP connection does, whichever way the bytes go.
+// Write writes as to a TCP connection, by whichever path the bytes go.
 func (c *Conn) Write(b []byte) (int, error) {
 	if c.begin(&c.tx) {
 		n, err := c.tcp.Write(b)
@@ -107,7 +108,7 @@ func (c *Conn) Write(b []byte) (int, error) {
 	return c.writeAll(b)
 }
 
-// writeAll is a Write that has tx.mu.
+// writeAll is Write for a caller that holds tx.mu.
 func (c *Conn) writeAll(b []byte) (int, error) {
 	done := 0
 	var z advert
@@ -118,7 +119,7 @@ func (c *Conn) writeAll(b []byte) (int, error) {
 		case done > 0 && done == len(b):
 		case c.engaged():
 			n, err = c.writeEngaged(b[done:], &z)
-		default: // and no advert is out
+		default: // // here no advert is out
 			n, err = c.writeNative(b[done:])
 		}
 		if done += n; err != errAgain && z.out && err != nil {
@@ -130,12 +131,12 @@ func (c *Conn) writeAll(b []byte) (int, error) {
 	}
 }
 
-// writeNative writes by TCP, asleep too; errAgain: somebody wants the side, which
-// may be engaged by now.
+// writeNative writes by TCP, and may sleep there. It returns errAgain if somebody wanted the side;
+// the connection may be engaged by then.
 func (c *Conn) writeNative(b []byte) (int, error) {
 	c.count()
 	c.tx.enter()
-	if c.closing.Load() { // Close has said on the lane how many bytes there are
+	if c.closing.Load() { // // Close has announced on the lane how many bytes there are
 		c.tx.leave()
 		return 0, c.opError("write", net.ErrClosed)
 	}
@@ -161,7 +162,7 @@ func (c *Conn) writeEngaged(b []byte, z *advert) (done int, err error) {
 	case c.tx.expired():
 		return 0, c.opError("write", os.ErrDeadlineExceeded)
 	case len(b) == 0:
-		return c.tcp.Write(b) // an end or an error is the kernel's to tell
+		return c.tcp.Write(b) // // the kernel reports an end or an error
 	}
 	if c.news.Load() && c.out.mode.Load() == onLane {
 		c.probeTx()
@@ -184,7 +185,7 @@ func (c *Conn) writeEngaged(b []byte, z *advert) (done int, err error) {
 	return done, nil
 }
 
-// sleepTx waits until a write may get on.
+// sleepTx waits until a write may make progress.
 func (c *Conn) sleepTx() {
 	s := &c.tx
 	if c.rx.mu.TryLock() {
@@ -205,7 +206,8 @@ func (c *Conn) sleepTx() {
 	s.yield()
 }
 
-// toStuck is how long a writer may sleep before it asks whether it is stuck; 0: for ever.
+// toStuck returns how long a writer may sleep before it checks whether it is stuck; 0 means for
+// ever.
 func (c *Conn) toStuck() time.Duration {
 	if c.out.full.since.IsZero() || c.out.mode.Load() != onLane {
 		return 0
@@ -215,8 +217,8 @@ func (c *Conn) toStuck() time.Duration {
 
 func (c *Conn) txStop() bool { return c.tx.wanted.Load() > 0 || c.closing.Load() }
 
-// txReady says that a write may get on. It is called by the holder of tx.mu and,
-// while that sleeps, by the watcher; so it changes nothing.
+// txReady reports whether a write may make progress. The holder of tx.mu calls it, and while that
+// one sleeps, the watcher does; so it changes nothing.
 func (c *Conn) txReady() bool {
 	if c.dead.Load() {
 		return true
@@ -229,8 +231,8 @@ func (c *Conn) txReady() bool {
 		(c.fin.Load() || w.Poor()) && w.Joined() || c.news.Load() // by TCP
 }
 
-// probeTx asks the kernel about the peer's end, unless a reader does: that has the hint then, or
-// takes it when it is up.
+// probeTx asks the kernel about the peer's end, unless a reader does so: the reader has the hint
+// then, or takes it when it wakes.
 func (c *Conn) probeTx() {
 	switch {
 	case c.rx.mu.TryLock():
@@ -246,21 +248,21 @@ func (c *Conn) probeTx() {
 	}
 }
 
-// settled: on the lane, and nothing speaks against it.
+// settled reports whether we write by the lane and nothing speaks against it.
 func (c *Conn) settled() bool {
 	return c.out.mode.Load() == onLane && !c.out.off && !c.out.w.Poor() && c.out.full.since.IsZero() && !c.fin.Load() && !c.dead.Load() && !c.out.shut.Load() &&
 		c.peer.Closed.Load() == 0 && c.peer.Shut.Load() == 0 && c.peer.GoBack.Load() == 0 &&
 		c.ch.live.Load() == alive && testSwitch.Load() == 0
 }
 
-// writeBy changes the mode.
+// writeBy sets the mode.
 func (c *Conn) writeBy(mode int32) {
 	c.out.mode.Store(mode)
 	c.shown.WriteMode.Store(uint32(mode))
 }
 
-// poor says that large writes find no window. Slots hold so little that who writes
-// much before anybody reads would wait: TCP holds more.
+// poor reports whether large writes find no window. Slots hold so little that a program that writes
+// much before anybody reads would wait. TCP holds more.
 func (c *Conn) poor() bool {
 	if !c.out.w.Poor() {
 		return false
@@ -273,7 +275,7 @@ func (c *Conn) poor() bool {
 	return true
 }
 
-// turnTx changes the mode when that is due.
+// turnTx changes the mode if that is due.
 func (c *Conn) turnTx() {
 	out := &c.out
 	if out.w.HasAgain() && !c.again() {
@@ -287,7 +289,7 @@ func (c *Conn) turnTx() {
 		return // before TCP takes anything of what follows
 	}
 	back := c.peer.GoBack.Load()
-	// Who has ended may be gone, or may refuse what we send; TCP knows.
+	// A peer that has ended may be gone, or may refuse what we send; TCP knows.
 	stop := out.off || back != 0 || gone || c.fin.Load() || c.peer.Shut.Load() != 0
 	stop = stop || c.poor() || c.stuck()
 	dice := func() bool { n := testSwitch.Load(); return n != 0 && rand.Uint32N(n) == 0 }
@@ -301,36 +303,36 @@ func (c *Conn) turnTx() {
 		out.switches++
 		out.full.since = time.Time{}
 		c.writeBy(onLane)
-		// A reader that withdraws sets go_back, fences, looks for SWITCH. Either it
-		// sees this one, or we see go_back and undo it before any byte is on the
-		// lane. Post's store of the status word is the fence.
+		// A reader that withdraws sets go_back, fences, and looks for SWITCH. Either it
+		// sees this SWITCH, or we see its go_back and undo the SWITCH before any byte is on
+		// the lane. Post's store of the status word is our fence.
 		back = c.peer.GoBack.Load()
 		stop = back != 0
 	} else if !stop && dice() {
 		stop = true
 	}
-	// A reader that has not seen SWITCH may be about to read from TCP, without
-	// limit: no byte may be there that belongs behind the lane's.
+	// A reader that has not seen SWITCH may be about to read from TCP without limit. So TCP
+	// must not carry bytes that belong after those of the lane.
 	if !stop || back == 0 && !gone && !out.w.Joined() || !c.retract() {
 		return
 	}
 	if back != 0 {
 		c.giveBack(back - 1)
 	}
-	c.showWritten() // what is taken back goes by TCP
+	c.showWritten() // // what is taken back goes by TCP
 	m, _ := out.w.Bytes()
 	if !out.w.Post(lane.Back, m, 0) && !gone {
-		c.reset(reasonHostile) // the reserved slots are enough for an honest peer
+		c.reset(reasonHostile) // // an honest peer never exhausts the reserved slots
 	}
 	c.writeBy(onTCP)
 	c.ch.ring(c, &c.peer.RxWaiters)
 }
 
-// testNarrow has TCP hold no more than it does, in tests.
+// testNarrow keeps the send buffer of TCP as it is, in tests.
 var testNarrow atomic.Bool
 
-// giveBack answers go_back. What TCP has outlives us, so a small send buffer is made
-// larger for the moment.
+// giveBack answers go_back. What TCP has outlives us, so it enlarges a small send buffer for the
+// moment.
 func (c *Conn) giveBack(taken uint64) {
 	if !c.out.w.Withdraw(taken) || c.again() || testNarrow.Load() {
 		return
@@ -341,13 +343,14 @@ func (c *Conn) giveBack(taken uint64) {
 			return
 		}
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, size+c.out.w.Window())
-		defer unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, size/2) // the kernel doubles what is set
+		// the kernel doubles what is set
+		defer unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, size/2)
 		c.again()
 	})
 }
 
-// again sends what the reader handed back. False: TCP takes no more now, and the sentry
-// has it go on.
+// again sends what the reader handed back. It returns false if TCP takes no more now; then the
+// sentry continues it.
 func (c *Conn) again() bool {
 	for {
 		b := c.out.w.Again()
@@ -370,7 +373,7 @@ func (c *Conn) again() bool {
 	}
 }
 
-// pay goes on with that when TCP has room, for the program need not call again.
+// pay continues again when TCP has room, because the program may make no further call.
 func (c *Conn) pay() {
 	c.tx.take()
 	defer c.tx.mu.Unlock()
@@ -381,7 +384,7 @@ func (c *Conn) pay() {
 
 // sendTCP writes by TCP without sleeping.
 func (c *Conn) sendTCP(b []byte) (n int, err error) {
-	c.room.Store(false) // the sentry says when there is some again
+	c.room.Store(false) // // the sentry sets it when there is room again
 	if !c.control(func(fd int) {
 		for {
 			if n, err = unix.SendmsgN(fd, b, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL); err != unix.EINTR {
@@ -398,7 +401,7 @@ func (c *Conn) sendTCP(b []byte) (n int, err error) {
 	return n, nil
 }
 
-// failedTx is the error that waits, as the kernel would tell it now.
+// failedTx returns the pending error, as the kernel would report it now.
 func (c *Conn) failedTx() error {
 	dead := c.dead.Load()
 	if !dead && c.err.Load() == 0 {
@@ -413,7 +416,7 @@ func (c *Conn) failedTx() error {
 	return nil
 }
 
-// put puts bytes where they belong now; errAgain: there is no room.
+// put puts bytes on the current path. It returns errAgain if there is no room.
 func (c *Conn) put(b []byte, z *advert) (n int, err error) {
 	out := &c.out
 	if !c.settled() {
@@ -422,8 +425,8 @@ func (c *Conn) put(b []byte, z *advert) (n int, err error) {
 	if err := c.failedTx(); err != nil {
 		return 0, err
 	}
-	// What was taken of the advert of this Write, up to now or to its withdrawal by
-	// turnTx, comes before anything else of it.
+	// What the reader took of this Write's advert, until now or until turnTx withdrew it, comes
+	// before anything else of the Write.
 	if z != nil && z.out {
 		if n = c.tally(z); n > 0 {
 			out.full.since = time.Time{}
@@ -438,7 +441,7 @@ func (c *Conn) put(b []byte, z *advert) (n int, err error) {
 		if out.w.HasAgain() {
 			return 0, errAgain
 		}
-		return c.sendTCP(b) // EPIPE and all the rest are the kernel's
+		return c.sendTCP(b) // // the kernel reports EPIPE and all other errors
 	}
 	poor := out.w.Poor()
 	for n < len(b) {
@@ -459,7 +462,7 @@ func (c *Conn) put(b []byte, z *advert) (n int, err error) {
 		c.ch.ring(c, &c.peer.RxWaiters)
 	}
 	if n == 0 && out.w.Poor() && !poor {
-		return c.put(b, z) // by TCP, or by slots as long as the reader has not taken SWITCH
+		return c.put(b, z) // // by TCP, or by slots while the reader has not taken SWITCH
 	}
 	if n == 0 {
 		c.starve()
@@ -469,9 +472,8 @@ func (c *Conn) put(b []byte, z *advert) (n int, err error) {
 	return n, nil
 }
 
-// finish ends the outbound direction: how is what SHUTDOWN says. What was handed
-// back must be in TCP's hands before its end is; a reader that takes nothing for as
-// long as patience costs the connection.
+// finish ends the outbound direction; SHUTDOWN carries how. TCP must hold what was handed back
+// before its own end. A reader that takes nothing for as long as patience loses the connection.
 func (c *Conn) finish(how uint64) {
 	out := &c.out
 	c.turnTx()

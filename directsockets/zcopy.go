@@ -8,34 +8,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ZCopy: a large write announces where its bytes are and sleeps, and the reader
-// copies them once, from memory to memory: out of a Buffer (buffer.go) by itself, out of
-// any other by the kernel. preload/zcopy.c has the theory: what an
-// advert is, how it is withdrawn, and whose memory is read. What is different here:
+// ZCopy: a large write advertises where its bytes are and sleeps, and the reader copies them once,
+// from memory to memory. It copies from a Buffer (buffer.go) directly, and from any other memory by
+// a system call. preload/zcopy.c explains what an advert is, how it is withdrawn, and whose memory
+// is read. The differences here are:
 //
-//   - Who withdraws for somebody else (Close, CloseWrite, the way back to TCP) has
-//     tx.mu, which the writer hands over asleep; it counts what was taken when it
-//     is up again.
-//   - Memory that is lent must not move or be freed: out.lent keeps it, and so
-//     what is passed to Write is never on a stack, which may move.
+//   - A goroutine that withdraws the advert of a Write (Close, CloseWrite, the return to TCP) holds
+//     tx.mu, which the sleeping writer has handed over. The writer counts what was taken when it
+//     wakes.
+//   - Advertised memory must not move or be freed. out.lent keeps it reachable, so what is passed
+//     to Write is never on a stack, which may move.
 //   - A deadline takes the place of signals.
 
-// zcopyLeast is EXN_DS_ZCOPY: the shortest write that is advertised.
+// zcopyLeast is EXN_DS_ZCOPY: the size of the shortest write that is advertised.
 func zcopyLeast() int { return int(zcopyFrom.Load()) }
 
 var zcopyFrom atomic.Int64
 
-// pullMost is how much a reader is busy with at once.
+// pullMost is how much a reader copies at once.
 const pullMost = 1 << 20
 
-// An advert is that of one Write. Guarded by tx.mu.
+// An advert belongs to one Write. Guarded by tx.mu.
 type advert struct {
-	out  bool   // as far as that knows
-	seen uint64 // of what was taken, so much has been counted
+	out  bool   // // still advertised, as far as that Write knows
+	seen uint64 // // how much of what was taken the Write has counted
 }
 
-// offer advertises b, all but a window of it, if that pays and the reader takes
-// adverts: Write returns when the rest has room, as without.
+// offer advertises b, except for its last window, if that pays and the reader takes adverts. Write
+// then returns when the rest has room, as it does without adverts.
 func (c *Conn) offer(b []byte, z *advert) bool {
 	w := &c.out.w
 	n := len(b) - w.Window()
@@ -54,8 +54,8 @@ func (c *Conn) offer(b []byte, z *advert) bool {
 	return true
 }
 
-// tally counts what was taken of an advert since the last time, and forgets it when
-// it is over.
+// tally counts what was taken of an advert since the last time, and clears the advert once it is
+// over.
 func (c *Conn) tally(z *advert) int {
 	if !z.out {
 		return 0
@@ -70,14 +70,14 @@ func (c *Conn) tally(z *advert) int {
 	return int(n)
 }
 
-// stays says that nothing speaks against the advert that is out.
+// stays reports whether nothing speaks against the current advert.
 func (c *Conn) stays() bool {
 	return c.out.w.Wanted() && c.peer.GoBack.Load() == 0 && c.peer.Closed.Load() == 0 && !c.out.off && !c.fin.Load() &&
 		!c.dead.Load() && c.ch.live.Load() == alive
 }
 
-// cutShort ends the advert of b. What there is room for goes by the lane, as the
-// kernel would have taken that.
+// cutShort ends the advert of b. It puts on the lane what there is room for, as the kernel would
+// have taken that much.
 func (c *Conn) cutShort(b []byte, z *advert) int {
 	c.endAdvert()
 	n := c.tally(z)
@@ -88,12 +88,13 @@ func (c *Conn) cutShort(b []byte, z *advert) int {
 	return n
 }
 
-// retract withdraws the advert that is out; false: the reader is copying.
+// retract withdraws the current advert. It returns false while the reader is copying.
 func (c *Conn) retract() bool {
 	return c.out.w.Retract(c.peer.Closed.Load() != 0 || c.ch.live.Load() != alive)
 }
 
-// endAdvert waits for that. A reader that does not let go costs the connection.
+// endAdvert waits until the advert is withdrawn. If the reader does not let go, it resets the
+// connection.
 func (c *Conn) endAdvert() {
 	if !c.engaged() {
 		return // it was withdrawn before
@@ -107,14 +108,14 @@ func (c *Conn) endAdvert() {
 	}
 }
 
-// What is known of reading from the peer's memory.
+// Whether we can read the peer's memory.
 const (
 	zcopyUntried = iota
 	zcopyPossible
 	zcopyImpossible
 )
 
-// invite tells the writer that a call reads n bytes: whether adverts are welcome.
+// invite tells the writer, for a read of n bytes, whether adverts are welcome.
 func (c *Conn) invite(n int) {
 	in := &c.in
 	large := n >= zcopyLeast()
@@ -127,11 +128,11 @@ func (c *Conn) invite(n int) {
 		return
 	}
 	in.r.Invite(0)
-	c.ch.ring(c, &c.peer.TxWaiters) // an advert may be out
+	c.ch.ring(c, &c.peer.TxWaiters) // // an advert may be out
 }
 
-// pull copies out of the advert that we have come to, at most a piece. 0: it is
-// withdrawn, or cannot be copied, and the writer has to put it on the lane.
+// pull copies from the advert at the read position, at most pullMost bytes. It returns 0 if the
+// advert is withdrawn or cannot be copied; then the writer puts the bytes on the lane.
 func (c *Conn) pull(b []byte) (n int, hostile bool) {
 	n, hostile = c.in.r.Pull(b[:min(len(b), pullMost)], func(address uint64, b []byte) int {
 		if !c.ch.copies() {
@@ -152,8 +153,8 @@ func (c *Conn) pull(b []byte) (n int, hostile bool) {
 	return n, hostile
 }
 
-// peerProcess is the process at the other end of a control socket, as a pidfd; -1
-// where it cannot be had: before Linux 6.5.
+// peerProcess returns a pidfd of the process at the other end of a control socket, or -1 if there
+// is none (before Linux 6.5).
 func peerProcess(socket int) int {
 	if zcopyLeast() == math.MaxInt {
 		return -1
@@ -172,8 +173,8 @@ func closeProcess(ch *channel) {
 	}
 }
 
-// copies says that the peer's memory can be read, and may be: it is a process of our
-// user, and we have no more rights than that.
+// copies reports whether we can and may read the peer's memory: the peer runs as our user, and we
+// have no more rights than that user.
 func (ch *channel) copies() bool {
 	if ch.zcopy.Load() == zcopyUntried {
 		verdict := int32(zcopyImpossible)
@@ -193,15 +194,15 @@ func (ch *channel) permitted() bool {
 	return probeProcess(ch.pid)
 }
 
-// tracesOthers: the kernel would let us read what our user may not.
+// tracesOthers reports whether the kernel would let us read what our user may not.
 func tracesOthers() bool {
 	h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var d [2]unix.CapUserData
 	return unix.Capget(&h, &d[0]) != nil || d[0].Effective&(1<<unix.CAP_SYS_PTRACE) != 0
 }
 
-// processGone says that the process that the number meant when we began may have
-// ended, or executed another program.
+// processGone reports whether the process with the peer's pid may have ended since, or executed
+// another program.
 func (ch *channel) processGone() bool {
 	gone := true
 	ch.ctl.raw.Control(func(ctl uintptr) {
