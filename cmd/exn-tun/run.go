@@ -17,7 +17,7 @@ import (
 
 type runCommand struct {
 	Fabric  string   `help:"The fabric directory in which the program and its peers find each other (default: EXN_FABRIC, else /run/exn for root, else exn in XDG_RUNTIME_DIR)." placeholder:"DIR"`
-	Require bool     `help:"Reset busy connections that stay on TCP, and refuse to start a program into which nothing can be preloaded."`
+	Require bool     `help:"Reset connections that stay on TCP at their first busy moment: in the 8th call or after 16 KiB if the peer does not use the library, else once it is decided, 3 s later at the latest. Refuse to start a program into which nothing can be preloaded."`
 	Policy  string   `help:"A policy file: which connections may upgrade, and with what settings (default: EXN_POLICY; exn-tun policy prints one)." env:"EXN_POLICY" placeholder:"FILE.toml"`
 	Verbose bool     `help:"Have the program say on standard error what happens to its connections."`
 	Command []string `arg:"" passthrough:"partial" placeholder:"CMD" help:"The program and its arguments, after --."`

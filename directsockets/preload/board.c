@@ -80,6 +80,8 @@ bool board_translated(void)
 	return !b || atomic_load_explicit(&b->translated, memory_order_relaxed);
 }
 
+bool board_met(uint16_t port, bool active) { return board && port && !board_translated() && board_meet(port, active); }
+
 bool board_meet(uint16_t port, bool active)
 {
 	struct board *b = board;

@@ -14,6 +14,9 @@
 // late. True also where nobody can know.
 bool board_meet(uint16_t port, bool active);
 
+// board_met is board_meet that is true only where somebody has noted it.
+bool board_met(uint16_t port, bool active);
+
 // board_translated: somebody may tell of connections whose ends know different addresses (home.h). Also
 // where nobody can know.
 bool board_translated(void);

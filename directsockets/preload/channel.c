@@ -44,6 +44,7 @@
 #include "conn.h"
 #include "directory.h"
 #include "doorbell.h"
+#include "far.h"
 #include "files.h"
 #include "presence.h"
 #include "process.h"
@@ -300,6 +301,8 @@ struct channel *channel_open(int ctl, bool inviter, enum reason *why)
 		goto fail;
 	ch->uid = cred.uid;
 	ch->pid = (uint32_t)cred.pid;
+	if (config.verbose)
+		far_program(ch->program, ch->pid);
 	ch->process = zcopy_process(ch);
 	if (!own_memory(ch, &fds[0]))
 		goto fail;
@@ -337,7 +340,7 @@ void channel_kill(struct channel *ch, enum reason why)
 	if (atomic_load(&ch->live) == 1)
 		atomic_store(&ch->why, why); // before it is seen to have ended
 	if (atomic_compare_exchange_strong(&ch->live, &is, 2))
-		config_log("channel to %s ends: %s", ch->name, reason_names[why]);
+		config_log("shared memory with %s (process %u) ends: %s", ch->program, ch->pid, reason_names[why]);
 	// Memory, control socket and eventfds stay: connections may still read
 	// from them. rendezvous.c frees them with the last lane.
 	if (is == 1 && atomic_load(&ch->lanes_used) == 0)

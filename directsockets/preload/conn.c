@@ -15,15 +15,19 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <linux/tcp.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "clock.h"
 #include "doorbell.h"
 #include "epset.h"
+#include "far.h"
 #include "number.h"
 #include "passing.h"
 #include "process.h"
 #include "stream.h"
+#include "tuple.h"
 #include "worth.h"
 
 _Atomic int conn_attached;
@@ -124,13 +128,30 @@ bool conn_fin_came(int fd)
 
 void conn_stays(struct conn *c, int fd, enum reason why)
 {
+	const char *words = why == REASON_PLAIN ? far_words : reason_names[why];
+	if (config.verbose || config.require)
+		tuple_know(c, fd);
 	if (!config.require || why == REASON_PEER_GONE) {
-		config_log("connection %llu stays on TCP: %s", (unsigned long long)c->ino, reason_names[why]);
+		conn_log(c, "stays on TCP: %s", words);
 		return;
 	}
-	config_say("connection %llu is reset, for it got no lane and EXN_DS_REQUIRE is set: %s", (unsigned long long)c->ino,
-		   reason_names[why]);
+	char text[TUPLE_TEXT];
+	tuple_text(text, c);
+	config_say("%s is reset, for it stays on TCP and EXN_DS_REQUIRE is set: %s", text, words);
 	conn_break(c, fd, why);
+}
+
+void conn_log(const struct conn *c, const char *format, ...)
+{
+	char text[TUPLE_TEXT], what[256];
+	va_list ap;
+	if (!config.verbose)
+		return;
+	va_start(ap, format);
+	vsnprintf(what, sizeof what, format, ap);
+	va_end(ap);
+	tuple_text(text, c);
+	config_say("%s %s", text, what);
 }
 
 void conn_heed(void)
@@ -313,7 +334,7 @@ static void is_back(struct conn *c, enum reason why, enum conn_state to)
 	epset_disengaged(c);
 	uint32_t is = CONN_ENGAGED;
 	if (atomic_compare_exchange_strong(&c->state, &is, to))
-		config_log("connection %llu is back on TCP: %s", (unsigned long long)c->ino, reason_names[why]);
+		conn_log(c, "is back on TCP: %s", reason_names[why]);
 }
 
 static bool back(struct conn *c, int fd, enum reason why, enum conn_state to)
@@ -448,7 +469,7 @@ void conn_reset(struct conn *c, int fd, enum reason why)
 	int saved = errno, e;
 	socklen_t n = sizeof e;
 	struct sockaddr none = {.sa_family = AF_UNSPEC};
-	config_log("connection %llu reset: %s", (unsigned long long)c->ino, reason_names[why]); // before anybody can be told, and end
+	conn_log(c, "reset: %s", reason_names[why]); // before anybody can be told, and end
 	atomic_store(&c->reason, why);
 	atomic_store(&c->error, c->told ? 0 : ECONNRESET); // the kernel may have known before us
 	c->dead = true;

@@ -125,6 +125,9 @@ void conn_quit(struct conn *c, int fd, enum reason why);
 // where they are required, by a reset.
 void conn_stays(struct conn *c, int fd, enum reason why);
 
+// conn_log says something of a connection, which begins with its ends, if EXN_DS_VERBOSE is set.
+void conn_log(const struct conn *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
 // conn_halt is the first step of conn_stay, for whoever takes several connections
 // back: both ends of one may be among them, and what the first to go has written
 // could not come by TCP any more.

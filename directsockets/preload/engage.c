@@ -189,8 +189,7 @@ void conn_try_engage(struct conn *c, int fd)
 			conn_lowat(c, fd, 1);
 			kickable();
 			leave_attached(c, fd, CONN_ENGAGED, REASON_NONE);
-			config_log("connection %llu has lane %u of the channel to %s", (unsigned long long)c->ino, c->lane,
-				   c->channel->name);
+			conn_log(c, "has lane %u to %s (process %u)", c->lane, c->channel->program, c->channel->pid);
 		}
 	}
 	lock_give(&c->tx_lock);

@@ -107,6 +107,7 @@ struct channel {
 	_Atomic uint32_t zcopy; // enum zcopy_verdict
 	uint32_t features; // what the peer's HELLO says of it
 	char name[64]; // of the peer process' listener
+	char program[16]; // of the peer, if EXN_DS_VERBOSE is set
 	_Atomic uint32_t generation;
 	_Atomic uint32_t busy[LANE_MOST / 32]; // lanes we picked and have not given back
 	_Atomic uint32_t touched[LANE_MOST / 32]; // lanes whose memory has been counted
@@ -157,6 +158,7 @@ struct conn {
 	_Atomic int kept;              // our copy of the last descriptor, closed while a call went on; or 0
 	_Atomic bool offer_out; // our offer is in the directory
 	_Atomic bool considered; // for a lane; worth.c
+	bool lonely;     // no peer has shown up on the board for a while; worth.c
 	bool translates; // somebody tells of translated addresses; home.c
 	uint8_t offers, looks;
 	uint16_t port; // of the server, network order; 0: unknown

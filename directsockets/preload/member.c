@@ -448,7 +448,7 @@ void member_give(struct epset *e, struct member *m)
 	m->absent = m->disabled;
 	if (!m->absent && real.epoll_ctl(e->epfd, EPOLL_CTL_ADD, m->fd, &ev) < 0 &&
 	    (errno != EEXIST || m->fd != m->key || real.epoll_ctl(e->epfd, EPOLL_CTL_MOD, m->fd, &ev) < 0))
-		config_log("an epoll set has lost connection %llu", (unsigned long long)c->ino);
+		conn_log(c, "is lost to an epoll set");
 	if (member_at(e, m->fd) != m)
 		free(m); // its own number is closed
 	if (!e->inherited)

@@ -22,7 +22,7 @@ bool presence_prepared(void)
 		return !hopeless;
 	hopeless = !directory_open();
 	if (hopeless)
-		config_log("no usable fabric directory: everything stays on TCP");
+		config_log("the fabric directory %s cannot be used: everything stays on TCP", config.fabric);
 	else
 		board_open();
 	return !hopeless;

@@ -257,6 +257,16 @@ static bool diag_ready(uint64_t here)
 	return diag >= 0 && diag_net == here;
 }
 
+bool proof_far(const struct tuple *other, uint64_t here, uint64_t *ino, uint32_t *uid)
+{
+	struct end e;
+	if (!diag_ready(here) || !lookup(diag, other, &e))
+		return false;
+	*ino = e.ino;
+	*uid = e.uid;
+	return true;
+}
+
 bool proof_elsewhere(const struct tuple *other, uint64_t here)
 {
 	struct end e;

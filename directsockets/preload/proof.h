@@ -25,6 +25,9 @@ void proof_drop(struct proof *p);
 // end of another connection, NO_PEER.
 enum reason proof_check(const struct conn *c, uint64_t ino, uint32_t uid, const struct proof *handed);
 
+// proof_far asks the kernel for the socket with the ends of the other one, in the network namespace of that cookie.
+bool proof_far(const struct tuple *other, uint64_t here, uint64_t *ino, uint32_t *uid);
+
 // proof_elsewhere: in the network namespace of our end no socket is the other one.
 bool proof_elsewhere(const struct tuple *other, uint64_t here);
 

@@ -270,8 +270,8 @@ static bool probe(struct conn *c, int fd, bool lane)
 	if (lane && !c->dead && !c->rx_fin && p.revents & POLLIN && lane_look(&c->rx) == LOOK_NONE &&
 	    real.recv(fd, &b, 1, MSG_PEEK | MSG_DONTWAIT) > 0) {
 		if (!lane_valid(&c->rx, c->rx.slot)) {
-			config_log("TCP bytes at or after the switch offset %llu of connection %llu: another program, stdio or a raw system call of process %u writes to it",
-				   (unsigned long long)c->rx_switch_at, (unsigned long long)c->ino, c->channel->pid);
+			conn_log(c, "has TCP bytes at or after the switch offset %llu: another program, stdio or a raw system call of process %u writes to it",
+				 (unsigned long long)c->rx_switch_at, c->channel->pid);
 			conn_reset(c, fd, REASON_TRIPWIRE);
 		}
 		atomic_store(&c->rx_hint, 1);

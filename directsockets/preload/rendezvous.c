@@ -35,12 +35,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "board.h"
 #include "budget.h"
 #include "channel.h"
 #include "clock.h"
 #include "config.h"
 #include "conn.h"
 #include "epset.h"
+#include "far.h"
 #include "files.h"
 #include "heirs.h"
 #include "lock.h"
@@ -51,6 +53,7 @@
 #include "process.h"
 #include "proof.h"
 #include "tuple.h"
+#include "vouch.h"
 #include "worth.h"
 
 #define OFFER_NS 1000000000ull // an offer older than this has expired; DIRECTORY_OFFER_S is more
@@ -96,12 +99,14 @@ static void later(struct conn *c, int fd, enum reason why)
 		why = REASON_NOT_LOCAL; // nobody knows of a translation, and so it stays
 	else if (why == REASON_NO_PEER && !c->peer_net && proof_elsewhere(&c->other, c->net) && conn_tcp_state(fd) == ESTABLISHED)
 		why = REASON_NAT;
+	else if (why == REASON_NO_PEER)
+		why = !c->offers ? far_missing(c, fd) : c->reason == REASON_PLAIN ? REASON_PLAIN : REASON_NO_PEER;
 	if (why == REASON_NAT || why == REASON_NOT_LOCAL || ++c->offers >= (config.require ? OFFERS_FEW : OFFERS_MOST)) {
 		stay(c, fd, why);
 		return;
 	}
 	atomic_store(&c->reason, why);
-	c->due = c->calls + ((uint64_t)STEP << (3 * c->offers));
+	c->due = c->calls + (config.require ? STEP : (uint64_t)STEP << (3 * c->offers));
 	waiting(c, CONN_COUNTING);
 }
 
@@ -120,17 +125,6 @@ static void take_lane(struct conn *c, struct channel *ch, uint32_t lane, uint32_
 	own->closed = own->shut = own->consent = own->go_back = own->rx_waiters = own->tx_waiters = own->slots_due = own->window_due = 0;
 	atomic_store_explicit(&own->generation, generation, memory_order_release);
 	atomic_fetch_add(&ch->lanes_used, 1);
-}
-
-// send_proven sends a message with the proof that we own c.
-static enum reason send_proven(const struct conn *c, int fd, struct channel *ch, const struct message *m)
-{
-	struct proof p;
-	if (!proof_make(fd, c->peer_net != 0, &p))
-		return REASON_FILES;
-	bool ok = channel_send(ch, m, (int[]){p.watcher, p.diag}, p.diag < 0 ? 1 : 2);
-	proof_drop(&p);
-	return ok ? REASON_NONE : REASON_NO_PEER;
 }
 
 static void join(struct conn *c, int fd, const char *peer);
@@ -170,7 +164,7 @@ static void ask(struct conn *c, int fd)
 		.peer_ino = c->peer_ino,
 		.tuple = c->tuple,
 	};
-	enum reason why = send_proven(c, fd, ch, &m);
+	enum reason why = vouch_send(c, fd, ch, &m);
 	ch->asking += why == REASON_NONE;
 	if (why != REASON_NONE) {
 		conn_leave_lane(c);
@@ -237,8 +231,11 @@ static void first(struct conn *c, int fd)
 		shared(c);
 		return;
 	}
-	if (!worth_looking(c))
+	if (!worth_looking(c)) {
+		if (c->lonely && c->reason != REASON_NO_PEER && c->reason != REASON_PLAIN)
+			atomic_store(&c->reason, far_missing(c, fd));
 		return;
+	}
 	channel_look();
 	enum reason why = tuple_identify(c, fd);
 	if (why == REASON_NO_PEER) { // not connected yet
@@ -264,18 +261,16 @@ static void first(struct conn *c, int fd)
 	}
 	if (found || offer_look(c, peer, &ino)) {
 		begin(c, fd, peer, ino);
-	} else if (c->offer_out) {
-		waiting(c, CONN_OFFERED);
-	} else {
+	} else if (!c->offer_out) {
 		stay(c, fd, REASON_DIRECTORY);
+	} else if (config.require && !board_met(c->port, c->active) && far_never(c, fd, &why)) {
+		offer_remove(c);
+		stay(c, fd, why);
+	} else {
+		if (!c->offers)
+			atomic_store(&c->reason, REASON_NONE);
+		waiting(c, CONN_OFFERED);
 	}
-}
-
-static void refuse(struct channel *ch, const struct message *m, enum reason why)
-{
-	struct message no = {
-		.kind = MESSAGE_ATTACH_NO, .version = LANE_VERSION, .lane = m->lane, .generation = m->generation, .reason = why};
-	channel_send(ch, &no, NULL, 0);
 }
 
 // named: c is the one that ATTACH asks for.
@@ -283,13 +278,6 @@ static bool named(const struct conn *c, const struct channel *ch, const struct m
 {
 	(void)ch;
 	return (c->state == CONN_OFFERED || c->state == CONN_ATTACHING) && c->ino == m->peer_ino && !conn_shared(c);
-}
-
-// unproven: why not to believe that the peer owns the other end; a proof fails, too, while its socket is being closed.
-static enum reason unproven(const struct conn *c, int fd, const struct channel *ch, const struct message *m, const struct proof *handed)
-{
-	enum reason why = proof_check(c, m->ino, ch->uid, handed);
-	return why == REASON_PROOF && conn_fin_came(fd) ? REASON_PEER_GONE : why;
 }
 
 static void attach(struct channel *ch, const struct message *m, const struct proof *handed)
@@ -301,15 +289,15 @@ static void attach(struct channel *ch, const struct message *m, const struct pro
 	enum reason why;
 	bool seen = c && (tuple_equal(&c->other, &m->tuple) || (tuple_translated(c) && tuple_equal(&c->other, &m->tuple)));
 	if (!seen || m->lane >= most || !theirs || m->generation == 0 || lane_ctl(&ch->own, m->lane)->generation != 0) {
-		refuse(ch, m, REASON_NO_PEER);
+		vouch_refuse(ch, m, REASON_NO_PEER);
 	} else if (c->state == CONN_ATTACHING && c->own && tuple_first(c)) {
-		refuse(ch, m, REASON_NONE); // ours is on its way
-	} else if ((why = unproven(c, fd, ch, m, handed)) != REASON_NONE) {
-		refuse(ch, m, why);
+		vouch_refuse(ch, m, REASON_NONE); // ours is on its way
+	} else if ((why = vouch_why(c, fd, ch, m, handed)) != REASON_NONE) {
+		vouch_refuse(ch, m, why);
 		conn_leave_lane(c);
 		(why == REASON_NO_PEER ? later : stay)(c, fd, why);
 	} else if (!budget_lane(ch, m->lane)) {
-		refuse(ch, m, REASON_MEMORY);
+		vouch_refuse(ch, m, REASON_MEMORY);
 		conn_leave_lane(c);
 		stay(c, fd, REASON_MEMORY);
 	} else {
@@ -319,10 +307,10 @@ static void attach(struct channel *ch, const struct message *m, const struct pro
 		c->peer_ino = m->ino;
 		struct message ok = {
 			.kind = MESSAGE_ATTACH_OK, .version = LANE_VERSION, .lane = m->lane, .generation = m->generation, .ino = c->ino};
-		if ((why = send_proven(c, fd, ch, &ok)) == REASON_NONE) {
+		if ((why = vouch_send(c, fd, ch, &ok)) == REASON_NONE) {
 			waiting(c, CONN_ATTACHED);
 		} else {
-			refuse(ch, m, why); // each ATTACH has an answer, or the peer asks no more
+			vouch_refuse(ch, m, why); // each ATTACH has an answer, or the peer asks no more
 			conn_leave_lane(c);
 			later(c, fd, why);
 		}
@@ -344,7 +332,7 @@ static void answered(struct channel *ch, const struct message *m, const struct p
 	ch->asking -= ch->asking > 0;
 	if (!c)
 		return;
-	enum reason why = m->ino == c->peer_ino ? unproven(c, fd, ch, m, handed) : REASON_PROOF;
+	enum reason why = m->ino == c->peer_ino ? vouch_why(c, fd, ch, m, handed) : REASON_PROOF;
 	if (m->kind == MESSAGE_ATTACH_OK && why == REASON_NONE) {
 		waiting(c, CONN_ATTACHED);
 	} else {

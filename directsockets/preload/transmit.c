@@ -155,7 +155,7 @@ static bool stuck(struct conn *c)
 	c->tx_until = now + ((uint64_t)SECOND << c->tx_stuck);
 	c->tx_stuck += c->tx_stuck < MOST_STUCK;
 	atomic_store(&c->reason, REASON_UNREAD);
-	config_log("connection %llu goes on by TCP for a while: %s", (unsigned long long)c->ino, reason_names[REASON_UNREAD]);
+	conn_log(c, "goes on by TCP for a while: %s", reason_names[REASON_UNREAD]);
 	return true;
 }
 

@@ -3,6 +3,7 @@
 
 #include "tuple.h"
 
+#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,7 +78,7 @@ static bool inland(const struct tuple *t)
 enum { PARTS = 4 };
 static const int part_size[PARTS] = {16, 2, 16, 2};
 
-static void turn(struct tuple *to, const struct tuple *t)
+void tuple_turn(struct tuple *to, const struct tuple *t)
 {
 	*to = *t;
 	memcpy(to->local, t->remote, 16);
@@ -110,6 +111,27 @@ void tuple_name(char to[TUPLE_NAME], const struct tuple *t, uint64_t cookie)
 			to[k++] = hex[part[i][j] & 15];
 		}
 	to[k] = 0;
+}
+
+static void end_text(char to[48], const uint8_t a[16], uint16_t port)
+{
+	static const uint8_t v4[12] = {[10] = 0xff, [11] = 0xff};
+	char text[INET6_ADDRSTRLEN] = "";
+	bool is4 = !memcmp(a, v4, sizeof v4);
+	inet_ntop(is4 ? AF_INET : AF_INET6, is4 ? a + 12 : a, text, sizeof text);
+	snprintf(to, 48, is4 ? "%.40s:%u" : "[%.39s]:%u", text, (unsigned)ntohs(port));
+}
+
+void tuple_text(char to[TUPLE_TEXT], const struct conn *c)
+{
+	char local[48], remote[48];
+	if (!c->tuple.local_port) {
+		snprintf(to, TUPLE_TEXT, "a connection"); // of a protocol of its own
+		return;
+	}
+	end_text(local, c->tuple.local, c->tuple.local_port);
+	end_text(remote, c->tuple.remote, c->tuple.remote_port);
+	snprintf(to, TUPLE_TEXT, "%s to %s", local, remote);
 }
 
 static int digit(char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; }
@@ -195,7 +217,7 @@ enum reason tuple_identify(struct conn *c, int fd)
 	conn_options(c, fd, -1);
 	if (!policy_upgrades(c))
 		return REASON_POLICY;
-	turn(&c->other, &c->tuple);
+	tuple_turn(&c->other, &c->tuple);
 	c->peer_net = 0;
 	c->translates = board_translated() && home_translates();
 	if (tuple_translated(c) || inland(&c->tuple) || abroad(c))

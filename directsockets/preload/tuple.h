@@ -34,6 +34,13 @@ bool tuple_named(const char *name, struct tuple *t, uint64_t *cookie);
 struct subnet;
 bool tuple_inside(const uint8_t address[16], const struct subnet *s);
 
+// tuple_turn exchanges the ends.
+void tuple_turn(struct tuple *to, const struct tuple *t);
+
+// tuple_text writes "127.0.0.1:40000 to 127.0.0.1:80", or how little is known.
+enum { TUPLE_TEXT = 2 * 48 + 24 };
+void tuple_text(char to[TUPLE_TEXT], const struct conn *c);
+
 bool tuple_equal(const struct tuple *a, const struct tuple *b);
 
 // tuple_first decides, alike at both ends, which of two crossing ATTACH stays: that

@@ -18,6 +18,7 @@
 #include "worth.h"
 
 #include "board.h"
+#include "clock.h"
 #include "config.h"
 
 enum {
@@ -26,6 +27,8 @@ enum {
 	MOST = 6,        // the most that count
 	LATER_CALLS = 8, // times as many calls, if most are short,
 	LATER_BYTES = 256,
+	LONELY = 8,      // looks at the board, and
+	LONELY_NS = 250 * 1000 * 1000, // since the first of them: no peer will show up soon
 	WORTH = 5, // times the threshold and more: it was worth a lane
 };
 
@@ -37,8 +40,12 @@ static bool below(const struct conn *c, uint32_t calls, uint32_t bytes)
 bool worth_looking(struct conn *c)
 {
 	if (!board_meet(c->port, c->active) && !config.require) {
-		// Nothing was asked of the kernel, so this may go on for ever.
-		atomic_store(&c->reason, REASON_NO_PEER);
+		// Nothing was asked of the kernel, so this may go on for ever. A peer that is at the
+		// other end may be slower, so nobody says yet that there is none.
+		if (!c->lonely && c->looks == 0)
+			c->offered_ns = clock_ns();
+		else if (!c->lonely)
+			c->lonely = c->looks >= LONELY && clock_ns() - c->offered_ns > LONELY_NS;
 		c->due = c->calls + (c->looks < 64 ? c->looks++, 1u : STEP);
 		return false;
 	}

@@ -31,9 +31,9 @@ func (s Socket) Why() string {
 	case s.Peer.PID == 0:
 		return s.Reason.String()
 	case s.Reason == NoLibrary && s.Peer.Obstacle != "":
-		return fmt.Sprintf("%v has not the library: it %s", s.Peer, s.Peer.Obstacle)
+		return fmt.Sprintf("%v does not use the library: it %s", s.Peer, s.Peer.Obstacle)
 	case s.Reason == NoLibrary:
-		return fmt.Sprintf("%v has not the library: start it by exn-tun run", s.Peer)
+		return fmt.Sprintf("%v does not use the library: start it with exn-tun run", s.Peer)
 	case s.Reason == Refused && s.Peer.Reason != None:
 		return fmt.Sprintf("%v: %v: %v", s.Reason, s.Peer, s.Peer.Reason)
 	case s.Reason == NoPeer && s.Peer.Fabric != "":
@@ -49,7 +49,7 @@ func (s Socket) Remedy() string {
 	case s.Reason == NoLibrary && s.Peer.Obstacle != "":
 		return "if it only hands bytes on, as docker-proxy does for a published port, connect to the server behind it"
 	case s.Reason == NoLibrary:
-		return fmt.Sprintf("start it by exn-tun run -- %s", s.Peer.Program)
+		return fmt.Sprintf("start it with exn-tun run -- %s", s.Peer.Program)
 	case s.Reason == Refused && s.Peer.Reason != None:
 		return s.Peer.Reason.Remedy()
 	case s.Reason == NoPeer && s.Peer.Fabric != "":

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -162,7 +163,7 @@ func TestPeerWithoutLibrary(t *testing.T) {
 				if s.State != status.TCP || s.Reason != status.NoLibrary || s.Peer.PID != plain.pid() {
 					t.Errorf("after %d calls: %+v, and the peer is %d", calls, s, plain.pid())
 				}
-				want := fmt.Sprintf("%s (process %d) has not the library: start it by exn-tun run", s.Peer.Program, plain.pid())
+				want := fmt.Sprintf("%s (process %d) does not use the library: start it with exn-tun run", s.Peer.Program, plain.pid())
 				if s.Why() != want || !strings.HasPrefix(s.Peer.Program, "answers") {
 					t.Errorf("after %d calls: %q, want %q", calls, s.Why(), want)
 				}
@@ -211,4 +212,102 @@ func TestOtherDirectory(t *testing.T) {
 			t.Errorf("%+v: %q, want %q", s, s.Why(), want)
 		}
 	}
+}
+
+// Whoever asks for it is told, once and in one line, who has no library.
+func TestVerboseNamesThePeer(t *testing.T) {
+	library, fabric := ds.Library(t), ds.Fabric(t)
+	verbose := ds.Preload(library, fabric, "EXN_DS_VERBOSE=1")
+	for _, test := range []struct {
+		name           string
+		server, client []string
+	}{
+		{"client", nil, verbose},
+		{"server", verbose, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			server, client := pair(t, test.server, test.client)
+			has, plain := client, server
+			if test.server != nil {
+				has, plain = server, client
+			}
+			until(t, client, "a line", func() bool { return strings.Contains(has.said(), "\n") })
+			if got := client.call(10000); got != "done" {
+				t.Fatal(got)
+			}
+			s, _ := shown(t, has.pid())
+			want := fmt.Sprintf("extds[%d]: %v to %v is on TCP: %s (process %d) does not use the library: start it with exn-tun run\n",
+				has.pid(), s.Local, s.Remote, s.Peer.Program, plain.pid())
+			if has.said() != want {
+				t.Errorf("said %q, want %q", has.said(), want)
+			}
+		})
+	}
+}
+
+// Lines about a lane name its ends, and the peer by its program.
+func TestVerboseNamesTheLane(t *testing.T) {
+	verbose := ds.Preload(ds.Library(t), ds.Fabric(t), "EXN_DS_VERBOSE=1")
+	server, client := pair(t, verbose, verbose)
+	until(t, client, "both have a lane", func() bool {
+		return strings.Contains(server.said(), " has lane ") && strings.Contains(client.said(), " has lane ")
+	})
+	s, _ := shown(t, client.pid())
+	for _, end := range []struct {
+		of, other *program
+		ends      string
+	}{
+		{client, server, fmt.Sprintf("%v to %v", s.Local, s.Remote)},
+		{server, client, fmt.Sprintf("%v to %v", s.Remote, s.Local)},
+	} {
+		if said := end.of.said(); !strings.HasPrefix(said, fmt.Sprintf("extds[%d]: %s has lane ", end.of.pid(), end.ends)) ||
+			!strings.HasSuffix(said, fmt.Sprintf(" to %.15s (process %d)\n", filepath.Base(end.other.cmd.Path), end.other.pid())) {
+			t.Errorf("%s said %q", end.ends, said)
+		}
+	}
+}
+
+// What must not be on TCP is reset at its first busy moment, when nobody with the library
+// is at the other end: in the eighth call.
+func TestRequireBites(t *testing.T) {
+	library, fabric := ds.Library(t), ds.Fabric(t)
+	require := ds.Preload(library, fabric, "EXN_DS_REQUIRE=1")
+	for _, test := range []struct {
+		name           string
+		server, client []string
+	}{
+		{"client", nil, require},
+		{"server", require, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			server, client := pair(t, test.server, test.client)
+			has, plain := client, server
+			if test.server != nil {
+				has, plain = server, client
+			}
+			if got := client.call(3); got != "done" { // six calls of each end
+				t.Fatalf("it bites too early: %s", got)
+			}
+			if got := client.call(200); got == "done" {
+				t.Error("200 calls by TCP pass")
+			}
+			until := time.Now().Add(patience)
+			want := fmt.Sprintf("is reset, for it stays on TCP and EXN_DS_REQUIRE is set: %.15s (process %d) does not use the library",
+				filepath.Base(plain.cmd.Path), plain.pid())
+			for !strings.Contains(has.said(), want) {
+				if time.Now().After(until) {
+					t.Fatalf("said %q, want %q", has.said(), want)
+				}
+				time.Sleep(time.Millisecond)
+			}
+		})
+	}
+	t.Run("both", func(t *testing.T) { // they have lanes
+		server, client := pair(t, require, require)
+		until(t, client, "a lane", func() bool {
+			a, _ := shown(t, client.pid())
+			b, _ := shown(t, server.pid())
+			return a.State == status.Lane && b.State == status.Lane
+		})
+	})
 }

@@ -70,7 +70,7 @@ func (w *watch) look() {
 		}
 		w.tables++
 		for _, s := range p.Sockets {
-			if s.Inode == 0 {
+			if s.Inode == 0 || !s.Remote.IsValid() || s.State == status.Counting && s.Reason == status.None {
 				continue // never busy enough to be looked at
 			}
 			w.sockets[socketKey{pid, s.Inode}] = seen{s, p.Program}
