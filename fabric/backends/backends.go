@@ -4,5 +4,6 @@
 package backends
 
 import (
+	_ "exnet/fabric/ofi" // ofi:
 	_ "exnet/fabric/shm" // shm:
 )

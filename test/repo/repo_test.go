@@ -168,7 +168,7 @@ func TestGuardsBark(t *testing.T) {
 			"exteth/bad.go":        `package exteth; import "golang.zx2c4.com/wireguard/tun"`,
 		},
 		"FileLength": {
-			"good.go": long[1:], "good.md": long, "bad.go": long, "bad.c": long, "bad.sh": long,
+			"good.go": long[1:], "good.md": long, foreign + "good.h": long, "bad.go": long, "bad.c": long, "bad.sh": long,
 		},
 		"UnfinishedMarks": {
 			"good.go": "mktemp XX" + "XXXX, not" + "TO" + "DO", "bad1.go": "// TO" + "DO: more", "bad2.md": "FIX" + "ME", "bad3.c": "/* XX" + "X */",

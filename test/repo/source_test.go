@@ -133,8 +133,9 @@ var borders = []struct {
 	why            string
 }{
 	{[]string{"fabric"}, []string{"exnet"}, []string{"exnet/fabric", "exnet/internal/late"}, "the fabric knows neither Ethernet nor sockets"},
-	{[]string{"fabric/shm"}, []string{"exnet/fabric/emu"}, nil, "one backend knows nothing of another"},
-	{[]string{"fabric/emu"}, []string{"exnet/fabric/shm"}, nil, "one backend knows nothing of another"},
+	{[]string{"fabric/shm"}, []string{"exnet/fabric/emu", "exnet/fabric/ofi"}, nil, "one backend knows nothing of another"},
+	{[]string{"fabric/emu"}, []string{"exnet/fabric/shm", "exnet/fabric/ofi"}, nil, "one backend knows nothing of another"},
+	{[]string{"fabric/ofi"}, []string{"exnet/fabric/shm", "exnet/fabric/emu"}, nil, "one backend knows nothing of another"},
 	{[]string{"napi"}, []string{"exnet"}, []string{"exnet/napi", "exnet/internal/late"}, "the engine does not know what it polls"},
 	{[]string{"mtu", "arp", "multicast"}, []string{"os", "syscall", "golang.org/x/sys/unix"}, nil, "it computes and does no I/O"},
 	{[]string{"exteth"}, []string{"exnet/exn", "golang.zx2c4.com/wireguard", "github.com/songgao/water"}, nil, "EXT-Eth does not know TUN"},

@@ -1,0 +1,44 @@
+package ofi
+
+import (
+	"fmt"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"exnet/fabric"
+	"exnet/fabric/fabrictest"
+	"exnet/test/ofi"
+)
+
+var networks atomic.Uint32
+
+// members are the nodes of a fresh fabric, each at an address of its own of the
+// loopback network.
+func members(ids ...fabric.NodeID) (all []Member) {
+	k := networks.Add(1)
+	for i, id := range ids {
+		a := fmt.Sprintf("127.77.%d.%d:%d", k%250, i+1, 7471)
+		all = append(all, Member{id, netip.MustParseAddrPort(a)})
+	}
+	return all
+}
+
+func TestConformance(t *testing.T) {
+	if !ofi.Rerun(t) {
+		return
+	}
+	fabrictest.Run(t, fabrictest.Harness{
+		Fabric: func(t *testing.T) fabrictest.Attach {
+			all := members(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, fabric.MaxNodeID)
+			return func(id fabric.NodeID) (fabric.Node, error) {
+				n, err := Attach(Config{Provider: "tcp", Node: id, Members: all, Timeout: time.Minute})
+				if err != nil {
+					return nil, err
+				}
+				return n, nil
+			}
+		},
+	})
+}
