@@ -89,12 +89,11 @@ func Attach(c Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n, err := start(c, e, e.Traits, own)
+	n, err := start(c, e, e.Traits, own, prov.dials)
 	if err != nil {
 		e.Close()
 		return nil, err
 	}
-	n.dials = prov.dials
 	n.closeOnExec()
 	if err := n.meet(); err != nil {
 		return nil, errors.Join(err, n.Close())
@@ -156,13 +155,13 @@ func vacant(a netip.AddrPort) error {
 }
 
 // start makes a node of an engine, which it takes over unless it fails.
-func start(c Config, e engine, t libfabric.Traits, own fabric.NodeID) (*Node, error) {
+func start(c Config, e engine, t libfabric.Traits, own fabric.NodeID, dials bool) (*Node, error) {
 	if c.Timeout == 0 {
 		c.Timeout = defaultTimeout
 	}
 	n := &Node{
 		config: c, id: own, instance: rand.Uint64() | 1, engine: e, waitFD: t.WaitFD,
-		localRegions: t.LocalRegions, keySize: t.KeySize, mostUnderWay: t.Sends, now: time.Now(),
+		localRegions: t.LocalRegions, keySize: t.KeySize, mostUnderWay: t.Sends, dials: dials, now: time.Now(),
 		peers: map[fabric.NodeID]*peer{}, interrupts: map[*interrupt]bool{}, memories: map[uint32]*memory{},
 		groups: 1 << fabric.GroupAll, metSomebody: make(chan struct{}, 1), done: make(chan struct{}), gone: make(chan struct{}),
 		atu: fabric.NewATU(make([]uint64, fabric.ATUWords), uint16(rand.Uint32())),

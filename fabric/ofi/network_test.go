@@ -70,7 +70,7 @@ func (w *network) attach(t testing.TB, c Config) *Node {
 	e := &end{n: w, at: at, regions: map[uint64][]byte{}, refuse: map[netip.AddrPort]int{}}
 	w.ends[at] = e
 	w.mu.Unlock()
-	n, err := start(c, e, libfabric.Traits{WaitFD: -1, Sends: sends, Receives: receives, KeySize: 8}, c.Node)
+	n, err := start(c, e, libfabric.Traits{WaitFD: -1, Sends: sends, Receives: receives, KeySize: 8}, c.Node, false)
 	if err != nil {
 		t.Fatal(err)
 	}
