@@ -7,10 +7,9 @@ import (
 	"sync/atomic"
 )
 
-// The address translation unit. Its tables are plain words so that a backend
-// can put them where peers may read them: the owner writes through ATU, anyone
-// translates through ATUTable and must treat the result as the claim of
-// whoever wrote the words.
+// The address translation unit. Its tables are plain words, so that a backend can put them where
+// peers can read them. The owner writes them through an ATU. Anyone can translate through an
+// ATUTable, but must treat the result as a claim of whoever wrote the words.
 //
 // A base table entry is eight words, one cache line:
 //
@@ -21,42 +20,42 @@ import (
 //	4  number of the memory, a name that the backend chose
 //	5–7 unused
 //
-// Ordering: Register writes words 1 to 4 and then word 0; Invalidate clears
-// valid in word 0 before anything else changes. Go's atomics are sequentially
-// consistent, so a reader that finds the same valid word 0 before and after
-// reading the others has seen one registration (the generation changes with
-// each).
+// Ordering: Register writes words 1 to 4 and then word 0. Invalidate clears valid in word 0 before
+// anything else changes. Go's atomics are sequentially consistent. So a reader that finds the same
+// valid word 0 before and after reading the others has seen one registration, because each
+// registration changes the generation.
 const (
 	atuEntryWords = 8
 	atuBaseWords  = Windows * atuEntryWords
-	// ATUWords is the length of the table of an ATU, in 8-byte words: 2 MiB
-	// and 64 KiB, of which only what registered windows need is touched.
+	// ATUWords is the length of the table of an ATU, in 8-byte words: 2 MiB and 64 KiB, of
+	// which only the part that registered windows need is touched.
 	ATUWords = atuBaseWords + GATEntries
 
 	atuValid      = 1 << 15
 	atuContiguous = 1 << 23
 
-	// nowhere is a place that no memory has, far enough from the end of the
-	// number range that adding a length to it cannot wrap around.
+	// nowhere is an offset outside every memory, and so far from the largest number that adding
+	// a length does not wrap around.
 	nowhere uint64 = 1 << 63
 )
 
-// An ATUTable is the words of an ATU, possibly those of a peer.
+// An ATUTable holds the words of an ATU, possibly of a peer's.
 type ATUTable []uint64
 
 // A Translation is what an NLA range means in its owner's memory.
 type Translation struct {
 	Memory  uint32 // the backend's name of the memory
 	table   ATUTable
-	offset  uint64 // contiguous: of the range in the memory; else: of the range from the start of the first page
+	// // of the range: in the memory if contiguous, else from the start of the first page
+	offset  uint64
 	n       uint64
 	gat     uint64
 	shift   uint8
 	scatter bool
 }
 
-// Lookup translates n bytes at a for an access by vpid that needs the given
-// rights (none for the owner's own). A fault means that nothing may be touched.
+// Lookup translates n bytes at a for an access by vpid that needs the given rights (none for the
+// owner's own access). If it returns a fault, the caller must not touch anything.
 func (t ATUTable) Lookup(a NLA, n int, vpid VPID, need Rights) (Translation, Fault) {
 	if a>>63 != 0 || n < 1 {
 		return Translation{}, FaultStale
@@ -90,9 +89,9 @@ func (t ATUTable) Lookup(a NLA, n int, vpid VPID, need Rights) (Translation, Fau
 	}
 }
 
-// Next takes the first contiguous piece off the translation and returns its
-// place in the memory; ok is false when nothing is left. A piece of a hostile
-// table can be anywhere: the caller checks it against the memory's size.
+// Next takes the first contiguous piece off the translation and returns its place in the memory; ok
+// is false when nothing is left. In a hostile table, a piece can be anywhere, so the caller checks
+// it against the size of the memory.
 func (tr *Translation) Next() (offset, n uint64, ok bool) {
 	if tr.n == 0 {
 		return 0, 0, false
@@ -117,20 +116,20 @@ func (tr *Translation) Next() (offset, n uint64, ok bool) {
 	return at<<tr.shift + in, n, true
 }
 
-// An ATU is the owner's side: it hands out windows.
+// An ATU is the owner's side of the table: it assigns windows.
 type ATU struct {
 	table ATUTable
 	first uint16 // generation
 
 	mu    sync.Mutex
-	used  [Windows / 64]uint64 // taken base entries, also while they drain
+	used  [Windows / 64]uint64 // // base entries in use, also while they drain
 	pages pageSpans
 	spans [Windows]pageSpan // the page entries of each window
 }
 
-// NewATU makes an ATU on zeroed words; len(table) must be ATUWords. Each entry
-// begins with the generation first: what differs from one life of a node to the
-// next makes the addresses of the former stale in the latter.
+// NewATU makes an ATU on zeroed words; len(table) must be ATUWords. Each entry starts with the
+// generation first. A node that passes another value each time it starts makes the addresses of its
+// former lives stale.
 func NewATU(table []uint64, first uint16) *ATU {
 	return &ATU{table: table[:ATUWords], first: first & 0x7fff, pages: pageSpans{{0, GATEntries}}}
 }
@@ -165,7 +164,7 @@ func (u *ATU) Register(mem uint32, size int, vpid VPID, w WindowSpec) (NLA, erro
 	u.spans[i] = span
 	e := u.table[i*atuEntryWords:][:atuEntryWords]
 	gen := u.first
-	if e[0] != 0 { // used before: what it was stays in the word
+	if e[0] != 0 { // // used before: the word still holds the last generation
 		gen = uint16(e[0]+1) & 0x7fff
 	}
 	w0 := uint64(gen) | atuValid | uint64(w.Rights&3)<<16 | uint64(w.PageSize)<<18 | uint64(vpid)<<24
@@ -223,12 +222,12 @@ func (u *ATU) Invalidate(a NLA) bool {
 	if e[0]&atuValid == 0 || uint16(e[0]&0x7fff) != a.Generation() {
 		return false
 	}
-	atomic.SwapUint64(&e[0], e[0]&^atuValid) // also for the race detector a full fence
+	atomic.SwapUint64(&e[0], e[0]&^atuValid) // // a full fence, also for the race detector
 	return true
 }
 
-// Release frees the entry of an invalidated window for another registration.
-// The address of an earlier window of the entry does nothing.
+// Release frees the entry of an invalidated window for another registration. With the address of an
+// earlier window of the entry it does nothing.
 func (u *ATU) Release(a NLA) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -241,8 +240,8 @@ func (u *ATU) Release(a NLA) {
 	u.spans[i] = pageSpan{}
 }
 
-// Memory returns which memory the window at a belongs to and what others may
-// do with it; ok is false when a is stale.
+// Memory returns the memory to which the window at a belongs, and what others may do with it; ok is
+// false when a is stale.
 func (t ATUTable) Memory(a NLA) (memory uint32, r Rights, ok bool) {
 	e := t[a.Window()*atuEntryWords:][:atuEntryWords]
 	w0 := atomic.LoadUint64(&e[0])

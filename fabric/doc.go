@@ -1,19 +1,18 @@
-// Package fabric is the contract of the RDMA-style fabric that exnet runs on:
-// what a node, a VELO port, an RMA port, a registered window, a notification
-// and an interrupt are, how they look as bits, and what every backend must
-// keep. It moves no data itself.
+// Package fabric is the contract of the RDMA-style fabric that exnet runs on. It defines nodes,
+// VELO ports, RMA ports, registered windows, notifications and interrupts, their binary layouts,
+// and the rules that every backend must keep. The package moves no data itself.
 //
 // # Why
 //
-// Ethernet frames (exteth), direct sockets and benchmarks are written once,
-// against these types. Where the bytes go is the choice of a backend:
+// Ethernet frames (exteth), direct sockets and benchmarks are written once, against these types.
+// The backend determines where the bytes go:
 //
 //	fabric/shm   processes, containers and namespaces of one host
 //	fabric/ofi   hosts, over libfabric
 //	fabric/emu   in one process, with faults and virtual time, for tests
 //
-// A backend proves that it is one by passing fabric/fabrictest. A program asks
-// for one by text, with [Open]: "shm:/run/exn", "ofi:tcp?nodes=nodes.toml".
+// A backend must pass the tests of fabric/fabrictest. A program names a backend and a fabric by a
+// text, which [Open] takes: "shm:/run/exn", "ofi:tcp?nodes=nodes.toml".
 //
 // # The units
 //
@@ -25,28 +24,27 @@
 //
 // # Rules that hold for every backend
 //
-// Nothing blocks. [VELO.Send] and [RMA.Post] either accept the whole
-// operation or return [ErrFull] and have done nothing; completion is reported
-// by notifications and may precede the return. Back-pressure is the only flow
-// control: an accepted message is never dropped, with two documented
-// exceptions, both counted: a multicast copy for a full member, and messages
-// whose receiver goes away.
+// Nothing blocks. [VELO.Send] and [RMA.Post] either accept the whole operation or do nothing and
+// return [ErrFull]. Notifications report completion, possibly before the call returns.
+// Back-pressure is the only flow control: an accepted message is never dropped. There are two
+// exceptions, both counted: a multicast copy for a member whose ring is full, and messages whose
+// receiver goes away.
 //
-// Order holds per (source port, target port). PUT data is visible before its
-// completer notification, and before a VELO message that the same goroutine
-// sends to that node afterwards and that asks for it ([VELODescriptor.After]).
-// A network would have to hold back every message to promise more.
+// Order holds per (source port, target port). PUT data is visible before its completer
+// notification. It is also visible before a VELO message that the same goroutine sends to that node
+// afterwards, if the message asks for it ([VELODescriptor.After]). To promise that for all
+// messages, a network would have to hold back each of them.
 //
-// Two nodes have a session while both are attached and reach each other. It
-// ends as the death of the peer, with an [Event], when either node leaves, or
-// when something is lost that cannot be sent again; it is never resumed. Nodes
-// that meet again begin anew: nothing of an earlier session arrives in a later
-// one. Up to its end nothing is lost, doubled or reordered.
+// Two nodes have a session while both are attached and reach each other. A session ends when either
+// node leaves, or when something is lost that cannot be sent again. The end is reported as the
+// death of the peer, with an [Event]. A session is never resumed: if the nodes meet again they
+// start a new one, in which nothing of the earlier one arrives. During a session nothing is lost,
+// doubled or reordered.
 //
-// An NLA that a peer knows is a lease. Deregistering revokes it, and the window
-// is released when no peer can touch the memory any more, or its session is
-// over. An operation that was under way when its peer died ends with FaultLink
-// and may have written a part; one that had not begun ends with FaultNode.
+// An NLA that a peer knows is a lease. Deregistering revokes it. The window is released when no
+// peer can touch the memory any more, or when its session is over. If a peer dies, an operation in
+// progress ends with FaultLink and may have written a part of its data; one that had not begun ends
+// with FaultNode.
 //
 // A port has two halves, transmit (Send, Post) and receive (Poll). Each half,
 // together with the [Interrupt] it was opened with, belongs to one goroutine
@@ -54,6 +52,6 @@
 // Everything else (Node, Window, registers) is safe for concurrent use.
 // Close may be called at any time from anywhere, and is idempotent.
 //
-// Nothing in these interfaces says that a peer's memory is mapped here; a
-// backend that has it mapped offers [InPlace] beside [RMA].
+// No interface here requires that a peer's memory is mapped in this process. A backend that maps it
+// offers [InPlace] in addition to [RMA].
 package fabric

@@ -6,57 +6,56 @@ import "time"
 type Node interface {
 	ID() NodeID
 
-	// Peers lists the other nodes that are attached and known here, in ID
-	// order. Over a network it takes a moment to know of a new one.
+	// Peers returns the other nodes that are attached and known here, in ID order. Over a
+	// network, it takes a moment until a new node is known.
 	Peers() []NodeID
 
-	// Watch calls f for each node that joins or leaves from now on, in
-	// order, on a goroutine of the node; f must not block for long, nor close
-	// the node. stop ends it.
+	// Watch calls f for each node that joins or leaves from now on, in order, on a goroutine of
+	// the node. f must not block for long, and must not close the node. stop ends the calls.
 	Watch(f func(Event)) (stop func())
 
 	// NewInterrupt makes an interrupt source.
 	NewInterrupt() (Interrupt, error)
 
-	// OpenVELO opens a VELO port: ErrRange, ErrInUse or ErrMemory. A half
-	// without an interrupt (nil) must be polled.
+	// OpenVELO opens a VELO port. It fails with ErrRange, ErrInUse or ErrMemory. A half without
+	// an interrupt (nil) must be polled.
 	OpenVELO(v VPID, irq PortInterrupts) (VELO, error)
 
-	// OpenRMA opens an RMA port likewise. Receive is raised by
-	// notifications, Transmit after ErrFull.
+	// OpenRMA opens an RMA port in the same way. Notifications raise Receive; Transmit is
+	// raised after ErrFull.
 	OpenRMA(v VPID, irq PortInterrupts) (RMA, error)
 
-	// Alloc gives shareable memory whose windows can have at most the given
-	// rights. It is zeroed and costs what is touched.
+	// Alloc allocates shareable, zeroed memory whose windows can have at most the given rights.
+	// Only pages that are touched cost memory.
 	Alloc(size int, most Rights) (Memory, error)
 
-	// Import makes memory of what is mapped already, say by another program
-	// that passed its file. Free gives up the registration and leaves the
-	// mapping alone, which must last as long as the node and unlike memory
-	// from Alloc is not cleared. A backend that shares memory by files gives
-	// ErrRange unless the mapping has one.
+	// Import makes a Memory of what is mapped already, for example from a file that another
+	// program passed. Free ends the registration and leaves the mapping alone. The mapping must
+	// last as long as the node, and is not cleared, unlike memory from Alloc. A backend that
+	// shares memory through files returns ErrRange if the mapping has no file.
 	Import(m Mapping, most Rights) (Memory, error)
 
-	// Join and Leave change this node's membership of a multicast group;
-	// GroupAll cannot be left (ErrRange). Messages sent after Join returned,
-	// by a sender that learnt of it, arrive.
+	// Join and Leave change this node's membership in a multicast group; nodes cannot leave
+	// GroupAll (ErrRange). After Join has returned, messages of a sender that has learnt of it
+	// arrive.
 	Join(g Group) error
 	Leave(g Group) error
 
-	// Members lists the nodes in a group as far as known here, in ID order.
+	// Members returns the nodes in a group, as far as known here, in ID order.
 	Members(g Group) []NodeID
 
-	// ReadRegister and WriteRegister access the node's own register file.
-	// ErrRange: no such register, ErrRights: it is read-only, ErrClosed.
+	// ReadRegister and WriteRegister access the node's own register file. They fail with
+	// ErrRange if there is no such register, with ErrRights if it is read-only, and with
+	// ErrClosed.
 	ReadRegister(r Register) (uint64, error)
 	WriteRegister(r Register, v uint64) error
 
-	// Close leaves the fabric: ports are closed, peers see it go.
+	// Close leaves the fabric and closes all ports. Peers are told that the node leaves.
 	Close() error
 
-	// Done is closed as soon as the node is being closed. A loop that sleeps
-	// on its interrupts looks at it when it is woken: from then on Poll gives
-	// nothing, and Wait returns at once.
+	// Done is closed as soon as the node is being closed. From then on Poll returns nothing,
+	// and Wait returns at once. A loop that sleeps on its interrupts should check Done when it
+	// wakes.
 	Done() <-chan struct{}
 }
 
@@ -66,11 +65,11 @@ type PortInterrupts struct {
 	Transmit Interrupt // after ErrFull: it is worth trying again
 }
 
-// An Event tells of a node that joined or left.
+// An Event reports that a node joined or left.
 type Event struct {
 	Node    NodeID
-	Joined  bool // else left
-	Crashed bool // it left without saying so
+	Joined  bool // // otherwise it left
+	Crashed bool // // it left without saying goodbye
 }
 
 // An Interrupt is a source of interrupts, raised by the ports opened with it.
@@ -83,29 +82,28 @@ type Event struct {
 //		irq.Wait(timeout)            // sleeps; masks again when it returns
 //	}
 type Interrupt interface {
-	// Arm unmasks the interrupt and then looks again: it returns true when
-	// there was nothing to do, so that from now on work raises the interrupt;
-	// false when there is work already, and masks it again.
+	// Arm unmasks the interrupt and then looks again. If there is nothing to do, it returns
+	// true, and new work raises the interrupt from now on. If there is work already, it masks
+	// the interrupt again and returns false.
 	Arm() bool
 
 	// Mask stops the interrupt from being raised.
 	Mask()
 
-	// Wait sleeps until the interrupt is raised, Wake is called, it is
-	// closed, or the timeout passes (negative: none). It reports whether it
-	// was woken rather than timed out. It returns at once when masked. After
-	// it, the interrupt is masked. A wake-up without work is possible.
+	// Wait sleeps until the interrupt is raised, Wake is called, the interrupt is closed, or
+	// the timeout passes (negative: none). It returns at once if the interrupt is masked. It
+	// reports whether it was woken and did not time out. Afterwards the interrupt is masked.
+	// Wait may return true although there is no work.
 	Wait(timeout time.Duration) bool
 
-	// FD returns a descriptor for poll(2) that becomes readable when the
-	// armed interrupt is raised, or -1 if the backend has none. After such a
-	// wake-up call Wait(0), which consumes it.
+	// FD returns a descriptor for poll(2) that becomes readable when the armed interrupt is
+	// raised, or -1 if the backend has none. After such a wake-up, call Wait(0), which consumes
+	// it.
 	FD() int
 
-	// Wake makes a present or the next Wait return.
+	// Wake makes the current or the next Wait return.
 	Wake()
 
-	// Close makes Wait return from now on, and frees the source once no open
-	// port uses it.
+	// Close makes Wait return from now on. It frees the source once no open port uses it.
 	Close() error
 }

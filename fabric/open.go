@@ -9,23 +9,23 @@ import (
 	"sync"
 )
 
-// ErrScheme means that a text for [Open] names no backend of this program.
+// ErrScheme means that the text for [Open] does not name a backend of this program.
 var ErrScheme = errors.New("fabric: no such backend")
 
-// A Place is the text that says which fabric a program attaches to, taken apart:
+// A Place is the parsed form of the text that names the fabric to attach to:
 //
 //	shm:/run/exn                       a directory of this host
 //	/run/exn                           the same
 //	ofi:tcp?nodes=/etc/exnet/nodes.toml  libfabric, its provider, and options
 type Place struct {
-	Scheme  string     // the backend
-	Name    string     // what the backend attaches to: a directory, a provider
+	Scheme  string     // // of the backend
+	Name    string     // // of what the backend attaches to: a directory, a provider
 	Options url.Values // each at most once
 }
 
-// ParsePlace reads the text. What has no scheme is a directory of shm, also the
-// empty text, which means the backend's default. A directory whose name has a
-// colon before its first slash is written as ./name.
+// ParsePlace parses the text. A text without a scheme is a directory for shm; the empty text means
+// the backend's default. A directory with a colon in its name before the first slash must be
+// written as ./name.
 func ParsePlace(text string) (Place, error) {
 	scheme, rest, found := strings.Cut(text, ":")
 	if !found || strings.ContainsAny(scheme, "/.") {
@@ -62,22 +62,22 @@ func (p Place) String() string {
 	return p.Scheme + ":" + p.Name + "?" + p.Options.Encode()
 }
 
-// backends are those that this program has, by their schemes.
+// backends are the backends of this program, by scheme.
 var backends = struct {
 	sync.Mutex
 	open map[string]func(Place, NodeID) (Node, error)
 }{open: make(map[string]func(Place, NodeID) (Node, error))}
 
-// AddBackend makes a backend known to [Open]. The package exnet/fabric/backends
-// does it for all there are.
+// AddBackend makes a backend known to [Open]. Importing exnet/fabric/backends does so for all
+// backends.
 func AddBackend(scheme string, open func(Place, NodeID) (Node, error)) {
 	backends.Lock()
 	defer backends.Unlock()
 	backends.open[scheme] = open
 }
 
-// Open attaches a node to the fabric that a text names, under an ID or the
-// lowest free one (NodeAny).
+// Open attaches a node to the fabric that a text names, with an ID, or with the lowest free one
+// (NodeAny).
 func Open(text string, id NodeID) (Node, error) {
 	p, err := ParsePlace(text)
 	if err != nil {

@@ -13,21 +13,22 @@ const (
 	RegScratch                 // no meaning; writable, for tests and tools
 
 	RegVELOSent            // messages accepted by Send; a multicast counts once
-	RegVELOSentBytes       // payload bytes of those
-	RegVELOReceived        // messages handed out by Poll
-	RegVELOReceivedBytes   // payload bytes of those
+	RegVELOSentBytes       // // their payload bytes
+	RegVELOReceived        // // messages returned by Poll
+	RegVELOReceivedBytes   // // their payload bytes
 	RegVELOFull            // Sends refused with ErrFull
 	RegVELONoPort          // messages for a VPID that is not open here
-	RegVELODiscarded       // messages that a closing port had not polled or that were under way to it
+	// // messages that a closing port had not polled, or that were in flight to it
+	RegVELODiscarded
 	RegVELOMulticastCopies // copies made of multicast messages, without those lost
 	RegVELOMulticastLost   // copies lost at full members; both at the sender
 
 	RegRMAPuts      // PUTs posted, without immediate ones
-	RegRMAPutBytes  // bytes of those
+	RegRMAPutBytes  // // their bytes
 	RegRMAGets      // GETs posted
-	RegRMAGetBytes  // bytes of those
+	RegRMAGetBytes  // // their bytes
 	RegRMAImmediate // immediate PUTs posted
-	RegRMAPackets   // network packets of the PUTs and GETs posted, 496 bytes each
+	RegRMAPackets   // // network packets of these PUTs and GETs, 496 bytes each
 	RegRMAFull      // Posts refused with ErrFull
 	RegRMARequester // requester notifications polled
 	RegRMAResponder // responder notifications polled
@@ -35,7 +36,7 @@ const (
 	RegRMAFaults    // notifications with a fault polled
 	RegRMADiscarded // notifications that a closing port had not polled
 
-	RegTLBHits    // translations found at hand
+	RegTLBHits    // // translations found in the port's own table
 	RegTLBMisses  // translations that had to be fetched from the peer
 	RegATUFaults  // operations posted here that failed translation
 	RegATUWindows // windows registered now
@@ -44,8 +45,10 @@ const (
 	RegLinkRetransmissions // packets sent again by the link
 	RegLinkFailures        // packets given up after retransmissions
 
-	RegInterrupts           // interrupts raised: by the sender's or the receiver's node, a backend's choice
-	RegInterruptsSuppressed // messages that needed none because the receiver was awake or told already
+	// // interrupts raised, by the sender's or the receiver's node; the backend chooses
+	RegInterrupts
+	// // messages that needed none, because the receiver was awake or already notified
+	RegInterruptsSuppressed
 
 	RegPeers           // nodes attached besides this one
 	RegPeersLost       // nodes that left without saying so

@@ -2,12 +2,12 @@ package fabric
 
 import "fmt"
 
-// RMA: remote memory access between registered windows. One operation moves
-// 1 byte to 8 MiB; on the network it is split into packets of 496 bytes, and
-// the last packet writes the notifications (RMA-2, RMA-3, RMA-7).
+// RMA: remote memory access between registered windows. One operation moves 1 byte to 8 MiB. On the
+// network it is split into packets of 496 bytes, and the last packet writes the notifications
+// (RMA-2, RMA-3, RMA-7).
 
 const (
-	// RMAMaxLength is the most one operation moves, in bytes.
+	// RMAMaxLength is the largest number of bytes that one operation moves.
 	RMAMaxLength = 8 << 20
 	// RMAPacket is a network packet of the RMA unit, in bytes.
 	RMAPacket = 512
@@ -20,9 +20,8 @@ const (
 // RMAPackets returns how many packets an operation of n bytes takes.
 func RMAPackets(n int) int { return (n + RMAMTU - 1) / RMAMTU }
 
-// LastPacket returns the address of the last packet of an operation of n > 0
-// bytes that starts at start: where responder and completer notifications
-// point to (RMA-7, MAT-1).
+// LastPacket returns the address of the last packet of an operation of n > 0 bytes that begins at
+// start. Responder and completer notifications refer to it (RMA-7, MAT-1).
 func LastPacket(start NLA, n int) NLA { return start + NLA((n-1)/RMAMTU*RMAMTU) }
 
 // A Command is what an RMA descriptor asks for.
@@ -47,10 +46,9 @@ func (c Command) String() string {
 	return fmt.Sprintf("command(%d)", uint8(c))
 }
 
-// A Mask selects which units write a notification (RMA-5). Any mask is
-// accepted; a bit without a unit in the operation does nothing. An operation
-// gives at most one requester notification: with its fault if there was one,
-// whatever the mask and then instead of all others, else if asked for.
+// A Mask selects which units write a notification (RMA-5). Any mask is accepted; a bit without a
+// unit in the operation has no effect. An operation produces at most one requester notification. If
+// there was a fault, that notification reports it, whatever the mask, and there are no others.
 type Mask uint8
 
 // The notification bits in the order of Table 3.1.
@@ -76,7 +74,7 @@ type RMADescriptor struct {
 	Enable uint8
 }
 
-// Check returns ErrRange or ErrLength, or nil when the descriptor is legal.
+// Check returns nil if the descriptor is legal, and ErrRange or ErrLength otherwise.
 func (d *RMADescriptor) Check() error {
 	switch {
 	case d.Command < Put || d.Command > ImmediatePut || d.Mask > 7 || !d.To.VPID.Valid():
@@ -91,9 +89,9 @@ func (d *RMADescriptor) Check() error {
 	return nil
 }
 
-// Encode gives the 24 bytes as three words. word0: node[15:0] VPID[25:16]
-// command[29:26] mask[32:30] length-1[55:33] enable[63:56]; word1: Local, or
-// the data of an immediate PUT; word2: Remote.
+// Encode returns the 24 bytes as three words. word0: node[15:0] VPID[25:16] command[29:26]
+// mask[32:30] length-1[55:33] enable[63:56]. word1: Local, or the data of an immediate PUT. word2:
+// Remote.
 func (d *RMADescriptor) Encode() [3]uint64 {
 	w0 := uint64(d.To.Node) | uint64(d.To.VPID&0x3ff)<<16 | uint64(d.Command&0xf)<<26 |
 		uint64(d.Mask&7)<<30
@@ -103,8 +101,8 @@ func (d *RMADescriptor) Encode() [3]uint64 {
 	return [3]uint64{w0 | uint64((d.Length-1)&(1<<23-1))<<33, uint64(d.Local), uint64(d.Remote)}
 }
 
-// DecodeRMADescriptor is the inverse of Encode; ok is false for anything that
-// Encode cannot give for a legal descriptor.
+// DecodeRMADescriptor is the inverse of Encode; ok is false for words that Encode cannot return for
+// a legal descriptor.
 func DecodeRMADescriptor(w [3]uint64) (d RMADescriptor, ok bool) {
 	d = RMADescriptor{
 		Command: Command(w[0] >> 26 & 0xf),
@@ -145,7 +143,7 @@ func (k Kind) String() string {
 // A Fault is the error code of a notification.
 type Fault uint8
 
-// The faults. All but FaultNone come as requester notifications and mean that
+// The faults. All but FaultNone arrive in requester notifications. All but FaultLink mean that
 // nothing was read or written.
 const (
 	FaultNone   Fault = iota
@@ -154,7 +152,9 @@ const (
 	FaultVPID         // the window belongs to another VPID, here or there
 	FaultRights       // the window does not allow this access
 	FaultNode         // the target node is unknown or went away before the operation began
-	FaultLink         // the target or the way to it was lost with the operation under way (NET-8); a part may have been written
+	// // the target, or the way to it, was lost during the operation (NET-8); a part may have
+	// been written
+	FaultLink
 	FaultMemory       // the target could not give access: out of memory or descriptors
 	faultEnd
 )
@@ -181,7 +181,7 @@ type Notification struct {
 	Count   int     // bytes of the operation; of an immediate PUT: bytes enabled
 }
 
-// Encode gives the notification's two words.
+// Encode returns the notification as two words.
 func (n *Notification) Encode() [2]uint64 {
 	return [2]uint64{
 		uint64(n.Command&0xf) | uint64(n.Kind&3)<<4 | uint64(n.Fault)<<6 |
@@ -215,37 +215,35 @@ type RMA interface {
 	// operations on this port's VPID, here and from other nodes.
 	Register(m Memory, w WindowSpec) (Window, error)
 
-	// Post starts an operation. It returns nil when the operation was
-	// accepted (it may be complete already), ErrFull when there is no room
-	// for it or its notifications, ErrRange or ErrLength for an illegal
-	// descriptor, ErrClosed. Everything else is reported by a requester
-	// notification with a Fault.
+	// Post starts an operation. It returns nil if the operation was accepted; it may be
+	// complete already. It returns ErrFull if there is no room for it or its notifications,
+	// ErrRange or ErrLength for an illegal descriptor, or ErrClosed. A requester notification
+	// with a Fault reports everything else.
 	Post(d *RMADescriptor) error
 
-	// Poll takes up to len(into) notifications, FIFO per source, fairly over
-	// the sources, and returns how many. It never blocks.
+	// Poll takes up to len(into) notifications and returns how many. It is FIFO per source and
+	// fair among sources, and never blocks.
 	Poll(into []Notification) int
 
 	// Close deregisters the port's windows and frees the VPID.
 	Close() error
 }
 
-// InPlace is implemented by RMA ports whose peers' memory is mapped here.
+// InPlace is implemented by RMA ports for which peers' memory is mapped in this process.
 type InPlace interface {
-	// GetInPlace does a GET whose sink is a function: use is called, before
-	// GetInPlace returns, with the source bytes where they lie; it must not
-	// keep them, must not close the port or its node, and must expect that a
-	// hostile peer changes the bytes meanwhile. d.Local is passed through to
-	// the completer notification. If use returns an error it is not called
-	// again, the operation still completes, and the error is returned: it
-	// should not be one of this package's, or it cannot be told from a refusal.
-	// A window of several segments gives one call per contiguous piece.
+	// GetInPlace does a GET whose sink is a function. Before it returns, it calls use with the
+	// source bytes where they lie. use must not keep them, must not close the port or its node,
+	// and must expect that a hostile peer changes the bytes meanwhile. The completer
+	// notification carries d.Local. If use returns an error it is not called again; the
+	// operation still completes, and GetInPlace returns the error. That should not be an error
+	// of this package, or the caller cannot tell it from a refusal. A window of several
+	// segments leads to one call per contiguous piece.
 	//
-	// The responder's notification raises no interrupt: a responder that sleeps
-	// until its memory is free would be woken by each operation, to be given one
-	// piece. Raise does it, after as many as the requester sees fit.
+	// The responder's notification raises no interrupt: a responder that sleeps until its
+	// memory is free would otherwise wake for each operation, to get one piece back. The
+	// requester calls Raise after as many operations as it sees fit.
 	GetInPlace(d *RMADescriptor, use func(src []byte) error) error
 
-	// Raise raises the interrupt that GetInPlace has left out of a port.
+	// Raise raises the interrupt that GetInPlace has not raised at a port.
 	Raise(to Address)
 }

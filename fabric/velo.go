@@ -13,8 +13,8 @@ const (
 	VELOMaxPayload = VELOSlot - VELOStatusLen
 )
 
-// A VELODescriptor says where a message goes and how it is marked (VEL-2).
-// The length is that of the payload passed beside it.
+// A VELODescriptor tells where a message goes and how it is marked (VEL-2). The length is that of
+// the payload, which is passed separately.
 type VELODescriptor struct {
 	To        Address // with Multicast: To.Node is the Group, To.VPID the port at each member
 	UserTag   uint8   // 6 bits
@@ -22,10 +22,10 @@ type VELODescriptor struct {
 	Multicast bool
 	Quiet     bool // raise no interrupt at the receiver (INT = 0)
 
-	// After makes the message wait for the data of every PUT that this node
-	// posted to the target node before: whoever polls the message sees them.
-	// Without it a message may overtake them. It stays with the sender, so it
-	// has no bit in the descriptor.
+	// After makes the message wait for the data of every PUT that this node posted to the
+	// target node before: a receiver that polls the message sees the data. Without After, the
+	// message may overtake the data. The flag stays with the sender and has no bit in the
+	// descriptor.
 	After bool
 }
 
@@ -37,8 +37,8 @@ func (d VELODescriptor) Valid() bool {
 	return !d.Multicast || d.To.Node < GroupCount
 }
 
-// Encode gives the descriptor's two 32-bit words, word0 in the low half:
-// word0 MC[31] VPID[25:16] node[15:0], word1 len[27:16] utag[15:10] INT[4] MTT[3:0].
+// Encode returns the descriptor's two 32-bit words, with word0 in the low half. word0: MC[31]
+// VPID[25:16] node[15:0]. word1: len[27:16] utag[15:10] INT[4] MTT[3:0].
 func (d VELODescriptor) Encode(length int) uint64 {
 	w0 := uint32(d.To.Node) | uint32(d.To.VPID&0x3ff)<<16
 	if d.Multicast {
@@ -71,9 +71,9 @@ func DecodeVELODescriptor(v uint64) (d VELODescriptor, length int, ok bool) {
 //
 //	valid[63] 0[62:50] len[49:38] utag[37:32] MTT[31:28] INT[27] MC[26] VPID[25:16] node[15:0]
 //
-// Valid is the lap parity: it is 1 on the first pass over a ring, 0 on the
-// second and so on, so that a ring needs no clearing and a fresh, zeroed ring
-// is empty. It is the last bit to be written, with release order.
+// Valid is the lap parity: 1 on the first pass over a ring, 0 on the second, and so on. So a ring
+// needs no clearing, and a new, zeroed ring is empty. It is the last bit to be written, with
+// release order.
 type Status uint64
 
 // MakeStatus builds the status word of a message from src; valid is the lap parity.
@@ -104,14 +104,14 @@ func (s Status) MTT() uint8 { return uint8(s >> 28 & 0xf) }
 // UserTag returns the user tag.
 func (s Status) UserTag() uint8 { return uint8(s >> 32 & 0x3f) }
 
-// Len returns the payload length; it is unchecked until Check says so.
+// Len returns the payload length, which is unchecked until Check returns true.
 func (s Status) Len() int { return int(s >> 38 & 0xfff) }
 
 // Parity returns the lap parity.
 func (s Status) Parity() uint64 { return uint64(s >> 63) }
 
-// Check reports whether the word can have come from an honest sender: legal
-// VPID and length, reserved bits zero.
+// Check reports whether an honest sender can have written the word: VPID and length are legal, and
+// reserved bits are zero.
 func (s Status) Check() bool {
 	return s>>50&0x1fff == 0 && s.Source().VPID.Valid() && s.Len() >= 1 && s.Len() <= VELOMaxPayload
 }
@@ -130,17 +130,16 @@ type VELO interface {
 	// Address returns the port's own address.
 	Address() Address
 
-	// Send posts one message. It returns nil when the message is on its way,
-	// ErrFull when there is no room, ErrLength, ErrRange, ErrNoNode, ErrNoPort
-	// or ErrClosed. A multicast reaches every member but the sender and
-	// returns nil although a full member may have lost its copy (counted in
-	// RegVELOMulticastLost).
+	// Send posts one message. It returns nil if the message is on its way, ErrFull if there is
+	// no room, or ErrLength, ErrRange, ErrNoNode, ErrNoPort or ErrClosed. A multicast goes to
+	// every member but the sender. It returns nil even if a member whose ring is full has lost
+	// its copy (counted in RegVELOMulticastLost).
 	Send(d VELODescriptor, payload []byte) error
 
-	// Poll takes up to len(into) messages, fairly over the sources, and
-	// returns how many. It never blocks.
+	// Poll takes up to len(into) messages, fairly among the sources, and returns how many. It
+	// never blocks.
 	Poll(into []Message) int
 
-	// Close frees the VPID. What was not polled is lost and counted.
+	// Close frees the VPID. Messages that were not polled are lost, and counted.
 	Close() error
 }

@@ -2,22 +2,22 @@ package fabric
 
 import "fmt"
 
-// An NLA is a network logical address: what messages carry in place of
-// pointers. The owner's ATU translates it. Layout:
+// An NLA is a network logical address: messages carry it in place of pointers. The owner's ATU
+// translates it. Layout:
 //
 //	register[63] generation[62:48] window[47:38] offset[37:0]
 //
-// window indexes the ATU's base table of 1024 entries (ATU-1). The generation
-// makes an NLA of a deregistered window stale instead of an alias for its
-// successor. With bit 63 set the NLA names a register (REG-1). Arithmetic on
-// an NLA stays inside its window as long as it is within the window's length.
+// window indexes the ATU's base table of 1024 entries (ATU-1). The generation makes an NLA of a
+// deregistered window stale, so that it does not alias a later one. An NLA with bit 63 set names a
+// register (REG-1). Adding an offset to an NLA stays inside its window as long as the offset is
+// within the window's length.
 type NLA uint64
 
 const (
 	// Windows is the size of the ATU's base table.
 	Windows = 1024
-	// MaxWindow is the largest window, in bytes: 2^38 is what the offset
-	// names, of which GATEntries pages of the largest page size could be used.
+	// MaxWindow is the largest window, in bytes. The offset can address 2^38 bytes, and
+	// GATEntries pages of the largest page size would suffice for more.
 	MaxWindow = 1 << 38
 	// GATEntries is the number of page entries of an ATU.
 	GATEntries = 1 << 18
@@ -56,8 +56,8 @@ func (a NLA) String() string {
 	return fmt.Sprintf("%d.%d+%#x", a.Window(), a.Generation(), a.Offset())
 }
 
-// Rights say what other nodes may do with a window. The owner's own
-// operations may use it as source and sink always.
+// Rights determine what other nodes may do with a window. The owner's own operations may always use
+// it as source and sink.
 type Rights uint8
 
 // The rights.
@@ -77,7 +77,7 @@ func (r Rights) String() string {
 	return string(s)
 }
 
-// A PageSize is the s of ATU pages of 4 KiB << s.
+// A PageSize s stands for ATU pages of 4 KiB << s.
 type PageSize uint8
 
 // The page sizes of the ATU (ATU-1).
@@ -100,9 +100,10 @@ func (p PageSize) Bytes() int { return pageBase << p }
 
 // Memory is memory that a backend can share, from [Node.Alloc].
 type Memory interface {
-	// Bytes is the memory; it stays valid until Free.
+	// Bytes returns the memory, which stays valid until Free.
 	Bytes() []byte
-	// Free gives it back. Windows on it must be released first, else ErrInUse.
+	// Free gives the memory back. It fails with ErrInUse if windows on it have not been
+	// released.
 	Free() error
 }
 
@@ -110,16 +111,15 @@ type Memory interface {
 type Mapping struct {
 	// Bytes is the mapping itself, of whole pages.
 	Bytes []byte
-	// File is a memfd of which Bytes is all, with seals against shrinking and
-	// growing; 0 if there is none. It is duplicated, not taken.
+	// File is a memfd that Bytes maps completely, with seals against shrinking and growing, or
+	// 0 if there is none. It is duplicated, and stays the caller's.
 	File uintptr
 }
 
-// A WindowSpec says which part of a Memory becomes a window. The zero value
-// of Pages means the contiguous range [Offset, Offset+Length); else Pages are
-// indexes of pages of the given size in the memory, in window order, Offset is
-// the first byte within the first page, and the last page may be used in part
-// (ATU-3).
+// A WindowSpec determines which part of a Memory becomes a window. If Pages is nil, that is the
+// contiguous range [Offset, Offset+Length). Otherwise Pages are indexes of pages of the given size
+// in the memory, in window order, and Offset is the first byte within the first page. The last page
+// may be used in part (ATU-3).
 type WindowSpec struct {
 	Rights   Rights
 	PageSize PageSize
@@ -130,12 +130,12 @@ type WindowSpec struct {
 
 // A Window is registered memory.
 type Window interface {
-	// NLA is the address of its first byte.
+	// NLA returns the address of the window's first byte.
 	NLA() NLA
-	// Len is its length in bytes.
+	// Len returns the window's length in bytes.
 	Len() int
-	// Deregister makes the NLA stale for operations that start from now on.
-	// Operations under way finish (ATU-4); Released is closed when the last has.
+	// Deregister makes the NLA stale for operations that start from now on. Operations in
+	// progress finish (ATU-4).
 	Deregister() error
 	// Released is closed when nobody accesses the memory any more.
 	Released() <-chan struct{}

@@ -1,14 +1,15 @@
-// Package dir says which directory is the fabric's, and whether it may be used.
+// Package dir determines the fabric directory, and judges whether it may be used.
 //
 //	path, err := dir.Default()
 //	err = dir.Judge(path, dir.Policy())   // looks only
 //	f, err := dir.Open(path, dir.Policy()) // makes it if it is missing
 //
-// A fabric directory is a trust domain: whoever gets in can have descriptors received and
-// memory mapped. So it must be the user's own, and nobody else may enter it. A group may share
-// one only where the operator asks for that (EXN_PEERS=group).
+// Processes that share a fabric directory trust each other: a process that gets in can pass
+// descriptors to the others and have its memory mapped. So the directory must belong to the user,
+// and nobody else may enter it. A group may share one only if the operator asks for that
+// (EXN_PEERS=group).
 //
-// The library (directsockets/preload/directory.c) has the same rule.
+// The library (directsockets/preload/directory.c) applies the same rule.
 package dir
 
 import (
@@ -22,13 +23,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Peers says whose programs meet in a fabric directory.
+// Peers determines whose programs may meet in a fabric directory.
 type Peers int
 
 const (
 	// SameUser is the default: only programs of the user that the directory belongs to.
 	SameUser Peers = iota
-	// Group: programs of different users who share the directory by its group.
+	// Group admits programs of different users who share the directory by its group.
 	Group
 )
 
@@ -53,21 +54,21 @@ func ParsePeers(text string) (Peers, error) {
 	return SameUser, fmt.Errorf("%q: write same-user or group", text)
 }
 
-// Policy is what the environment says. What it does not understand is the default, the stricter
-// one.
+// Policy returns the setting of the environment. For an unknown value it returns the default, which
+// is the stricter one.
 func Policy() Peers {
 	p, _ := ParsePeers(os.Getenv(PeersVariable))
 	return p
 }
 
-// ErrNone says that there is no directory by default.
+// ErrNone means that there is no default directory.
 var ErrNone = errors.New("no fabric directory: neither XDG_RUNTIME_DIR nor HOME names an absolute path; set EXN_FABRIC")
 
-// ErrUntrusted is wrapped by what Judge and Open say of a directory that others can get into.
+// ErrUntrusted is wrapped by the errors of Judge and Open for a directory that others can enter.
 var ErrUntrusted = errors.New("fabric directory not trusted")
 
-// Default is the fabric directory when none is named: EXN_FABRIC, else /run/exn for root, else
-// exn in XDG_RUNTIME_DIR, else .exn in the home directory. It is never below /tmp, where
+// Default returns the fabric directory to use when none is named: EXN_FABRIC, else /run/exn for
+// root, else exn in XDG_RUNTIME_DIR, else .exn in the home directory. It is never below /tmp, where
 // another user could make it first.
 func Default() (string, error) {
 	if d := os.Getenv("EXN_FABRIC"); d != "" {
@@ -85,8 +86,8 @@ func Default() (string, error) {
 	return "", ErrNone
 }
 
-// Judge says why this process would not use a directory, with the remedy; nil: it would. It makes
-// nothing. One that is missing is an error that wraps fs.ErrNotExist.
+// Judge returns why this process would not use a directory, with the remedy, or nil if it would. It
+// makes nothing. For a missing directory the error wraps fs.ErrNotExist.
 func Judge(path string, peers Peers) error {
 	f, err := look(path)
 	if err != nil {
@@ -96,8 +97,8 @@ func Judge(path string, peers Peers) error {
 	return JudgeFile(f, peers)
 }
 
-// Open makes the directory 0700 if it is missing, and opens it. Whatever follows should go by the
-// descriptor, not by the path, whose upper parts may change.
+// Open makes the directory with mode 0700 if it is missing, and opens it. Callers should then go
+// through the descriptor, because the upper parts of the path may change.
 func Open(path string, peers Peers) (*os.File, error) {
 	if err := os.Mkdir(strings.TrimRight(path, "/"), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("fabric directory: %w", err)
@@ -113,9 +114,9 @@ func Open(path string, peers Peers) (*os.File, error) {
 	return f, nil
 }
 
-// look opens a directory whose last part is no symbolic link.
+// look opens a directory. The last part of the path must not be a symbolic link.
 func look(path string) (*os.File, error) {
-	plain := strings.TrimRight(path, "/") // with a slash behind it a link would be followed
+	plain := strings.TrimRight(path, "/") // // with a trailing slash, a link would be followed
 	fd, err := unix.Open(plain, unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err == nil {
 		return os.NewFile(uintptr(fd), plain), nil
@@ -143,11 +144,12 @@ func JudgeFile(f *os.File, peers Peers) error {
 	return nil
 }
 
-// GroupRemedy is that of Rule for a directory of another user.
+// GroupRemedy is the remedy that Rule returns for a directory of another user.
 const GroupRemedy = "name your own by EXN_FABRIC, or share one with a group (chmod 2770, and EXN_PEERS=group for all)"
 
-// Rule is the rule on owner and mode: why a process with that effective user ID does not trust a
-// directory, as a clause without its subject, and what helps. It is empty if it does.
+// Rule judges owner and mode. It returns why a process with this effective user ID does not trust a
+// directory, as a clause without its subject, and a remedy. Both are empty if the process trusts
+// it.
 func Rule(st *unix.Stat_t, euid uint32, peers Peers) (why, remedy string) {
 	const group, groupWrites, others = 0o070, 0o020, 0o007
 	mode, own := st.Mode&0o7777, st.Uid == euid

@@ -8,18 +8,18 @@ import (
 	"exnet/fabric/limits"
 )
 
-// A budget bounds the shared memory that a node may come to touch. Seals
-// protect from truncation, but nothing protects a process that touches shared
-// memory beyond the limit of its cgroup: it is killed. So what could be
-// touched is counted before it is mapped, our own memory and that of peers.
+// A budget limits the shared memory that a node may touch. Seals protect a process from truncation,
+// but nothing protects it from touching shared memory beyond the limit of its cgroup: the kernel
+// kills it. So we count what could be touched before we map it, both our own memory and that of
+// peers.
 type budget struct {
 	limit int64
 	mu    sync.Mutex
 	used  int64
 }
 
-// newBudget takes half of what the process may use unless told otherwise: the
-// other half is the program's own.
+// newBudget takes half of the memory that the process may use, unless configured otherwise. The
+// other half is for the program itself.
 func newBudget(configured int64) *budget {
 	if configured > 0 {
 		return &budget{limit: configured}
@@ -27,7 +27,7 @@ func newBudget(configured int64) *budget {
 	return &budget{limit: limits.Memory() / 2}
 }
 
-// reserve takes n bytes or fails with ErrMemory.
+// reserve takes n bytes, or fails with ErrMemory.
 func (b *budget) reserve(n int) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -12,34 +12,35 @@ import (
 	"exnet/internal/late"
 )
 
-// A channel joins this node with one peer: our region, which only we write,
-// and the peer's, which only the peer writes. It is made when the first
-// message is sent in either direction, and ends with the peer.
+// A channel joins this node with one peer. It has two regions: ours, which only we write, and the
+// peer's, which only the peer writes. It is made when the first message is sent in either
+// direction, and ends with the peer.
 //
-// Locks: Node.mu guards txFlows, rxFlows and the making of regions. The flows
-// themselves belong to port halves (see gate). doorMu guards the doorbells.
+// Locks: Node.mu guards txFlows, rxFlows and the creation of regions. The flows themselves belong
+// to port halves (see gate). doorMu guards the doorbells.
 type channel struct {
 	n       *Node
 	peer    *peer
 	serial  uint32 // names the channel in epoll data
 	tx      region
-	rx      atomic.Pointer[region] // nil until the peer's arrived
-	dropped atomic.Bool            // its peer misbehaved; teardown is under way
-	readers int                    // port halves that still read it after its peer has gone; under Node.mu
+	rx      atomic.Pointer[region] // // nil until the peer has sent it
+	dropped atomic.Bool            // // the peer misbehaved; teardown is in progress
+	// // port halves that still read it although the peer is gone; under Node.mu
+	readers int
 
 	txFlows map[flowWord]*txFlow
 	rxFlows [maxFlows]*rxFlow
 
-	// rung is the epoch for which the peer's interrupt was rung last: one
-	// ring for each sleep is enough, however many messages it brings.
+	// rung is the epoch for which we rang the peer's interrupt last. One ring per sleep is
+	// enough, however many messages it announces.
 	rung   [maxInterrupts]atomic.Uint64
 	doorMu sync.Mutex
 	doors  [maxInterrupts]int // eventfds that wake the peer, 0 = not known
 	bells  [maxInterrupts]int // eventfds by which the peer wakes us, 0 = none
 }
 
-// wake rings the peer's interrupt if somebody sleeps on it and has not been
-// rung yet, and reports whether it did.
+// wake rings the peer's interrupt if somebody sleeps on it and we have not rung for that sleep yet.
+// It reports whether it rang.
 func (ch *channel) wake(irq int) bool {
 	e := atomic.LoadUint64(ch.peer.region.epoch(irq))
 	if e&1 == 0 || ch.rung[irq].Load() == e {
@@ -60,10 +61,10 @@ func (ch *channel) wake(irq int) bool {
 	return true
 }
 
-// Doorbells are eventfds with the value 1 that are never read, watched
-// edge-triggered, and rung by writing 0. Writing 0 makes an edge like any
-// write, and cannot block: a peer shares the descriptor's flags and value, and
-// could make a write of 1 block by filling the counter and clearing O_NONBLOCK.
+// newDoorbell makes a doorbell: an eventfd with the value 1 that is never read, is watched
+// edge-triggered, and is rung by writing 0. Writing 0 makes an edge like any write, and cannot
+// block. A peer shares the flags and the value of the descriptor. If we wrote 1, it could make that
+// block by filling the counter and clearing O_NONBLOCK.
 func newDoorbell() (int, error) {
 	fd, err := unix.Eventfd(1, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
@@ -78,9 +79,8 @@ func ringEventfd(fd int) {
 	unix.Write(fd, zero[:])
 }
 
-// drop ends the connection to a peer that broke the rules, for a reason that
-// is counted once. It can be called from anywhere: teardown happens on the
-// peer's own goroutine.
+// drop ends the connection to a peer that broke the rules, and counts the reason once. It can be
+// called from anywhere: teardown happens on the peer's own goroutine.
 func (ch *channel) drop(reason fabric.Register) {
 	if ch.peer.conn != nil && !ch.dropped.Swap(true) {
 		atomic.AddUint64(ch.n.region.register(reason), 1)
@@ -88,8 +88,7 @@ func (ch *channel) drop(reason fabric.Register) {
 	}
 }
 
-// openFlow finds or makes the flow from our port to a port of the peer; n.mu
-// is held.
+// openFlow finds or makes the flow from our port to a port of the peer. The caller holds n.mu.
 func (ch *channel) openFlow(u fabric.Unit, src, dst fabric.VPID) (*txFlow, error) {
 	w := makeFlowWord(u, src, dst)
 	if f := ch.txFlows[w]; f != nil {
@@ -110,8 +109,8 @@ func (ch *channel) openFlow(u fabric.Unit, src, dst fabric.VPID) (*txFlow, error
 	return f, nil
 }
 
-// acceptFlow returns the receiving end of the peer's flow i, or nil when its
-// description is nonsense or there is no memory for it, which drops the channel.
+// acceptFlow returns the receiving end of the peer's flow i. If its description is invalid or there
+// is no memory for it, it returns nil and drops the channel.
 func (ch *channel) acceptFlow(rx *region, i int) *rxFlow {
 	ch.n.mu.Lock()
 	defer ch.n.mu.Unlock()
@@ -137,7 +136,7 @@ func (ch *channel) acceptFlow(rx *region, i int) *rxFlow {
 	return f
 }
 
-// close gives back what the channel holds; no half uses it any more.
+// close frees what the channel holds. No port half uses the channel any more.
 func (ch *channel) close() {
 	ch.doorMu.Lock()
 	for i := range maxInterrupts {
@@ -151,7 +150,7 @@ func (ch *channel) close() {
 	}
 	ch.doorMu.Unlock()
 	rx := ch.rx.Swap(nil)
-	if rx != nil && rx.fd < 0 { // of the channel to ourselves, it is tx
+	if rx != nil && rx.fd < 0 { // // in the channel to ourselves, rx is tx
 		rx.unmap()
 	}
 	ch.tx.unmap()

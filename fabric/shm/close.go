@@ -8,7 +8,7 @@ import (
 	"exnet/fabric"
 )
 
-// Close implements fabric.Node. Memory stays mapped until it is freed.
+// Close implements fabric.Node. Memories stay mapped until they are freed.
 func (n *Node) Close() error {
 	n.mu.Lock()
 	if n.closed {
@@ -22,7 +22,7 @@ func (n *Node) Close() error {
 	peers := *n.peerList.Load()
 	n.mu.Unlock()
 
-	// Peers first learn that this is no crash.
+	// First tell the peers that this is not a crash.
 	for _, p := range peers {
 		p.send(message{kind: msgBye}, -1)
 	}
@@ -43,7 +43,7 @@ func (n *Node) Close() error {
 	finished.Wait()
 	n.mu.Lock()
 	for conn := range n.connections {
-		conn.Close() // also of nodes that have not introduced themselves yet
+		conn.Close() // // including those of nodes that have not introduced themselves yet
 	}
 	n.mu.Unlock()
 	n.events.close()
@@ -60,15 +60,15 @@ func (n *Node) Close() error {
 	return nil
 }
 
-// Discard closes the node, and removes the fabric directory if this node made it and
-// nobody else is in it: for who attached to begin with and then failed.
+// Discard closes the node. It removes the fabric directory if this node made it and nobody else
+// uses it. It is for a program that attached first and then failed.
 func (n *Node) Discard() error { return errors.Join(n.Close(), n.dir.discard()) }
 
-// farewell is how long a node that closes waits for a peer that does not read, to whom
-// it will have crashed then. Much less, and on a busy machine it would have for others, too.
+// farewell is how long a node that closes waits for a peer that does not read. Such a peer takes
+// the node for crashed. With a much shorter wait, other peers on a busy machine would, too.
 const farewell = time.Second
 
-// finish lets the queue drain and then ends the connection.
+// finish lets the queue drain, and then ends the connection.
 func (p *peer) finish() {
 	end := time.Now().Add(farewell)
 	p.conn.SetWriteDeadline(end)

@@ -18,26 +18,27 @@ import (
 	"exnet/fabric/dir"
 )
 
-// A fabric directory holds
+// A fabric directory contains
 //
-//	fabric       the marker: {"exnet fabric": 1}, the format's version
-//	lock         held while a node attaches, so that of two nodes one is first
-//	node-7.lock  held by node 7 while it lives; its text says who that is
+//	fabric       the marker: {"exnet fabric": 1}, the version of the format
+//	lock         locked while a node attaches: nodes attach one at a time
+//	node-7.lock  locked by node 7 while it lives; describes its process
 //	node-7.sock  where node 7 listens
-//	ds           where EXT-DS meets, which may be there before the first node
+//	ds           where EXT-DS meets; may be there before the first node
 //
-// The kernel drops the locks of dead processes: whatever a crash leaves is
-// taken over by the next node that attaches.
+// The kernel drops the locks of dead processes. So the next node that attaches takes over what a
+// crash has left.
 const (
 	formatVersion = 1
 	markerFile    = "fabric"
 	lockFile      = "lock"
-	// attachPatience bounds how long an attachment waits for others that are
-	// attaching: it takes them milliseconds, unless one was stopped.
+	// attachPatience is how long an attachment waits for others that are attaching. These take
+	// milliseconds, unless one was stopped.
 	attachPatience = 3 * time.Second
 )
 
-// DefaultDir is the fabric directory when none is named (dir.Default), or "" where there is none.
+// DefaultDir returns the fabric directory to use when none is named (dir.Default), or "" if there
+// is none.
 func DefaultDir() string {
 	path, _ := dir.Default()
 	return path
@@ -46,7 +47,7 @@ func DefaultDir() string {
 // A directory is an open fabric directory.
 type directory struct {
 	path   string
-	shared bool // a group may attach, not one user only
+	shared bool // // a group may attach, not only one user
 	made   bool // by this node
 }
 
@@ -74,16 +75,16 @@ func openDirectory(path string) (*directory, error) {
 	}
 	if err := d.checkMarker(); err != nil {
 		if d.made {
-			os.Remove(path) // fails if somebody else has moved in meanwhile, rightly
+			os.Remove(path) // // fails, as it should, if somebody else has used it meanwhile
 		}
 		return nil, err
 	}
 	return d, nil
 }
 
-// discard removes the directory if this node made it and nothing is in it but what every
-// fabric has. It takes the name away first, and then the rest: who attaches
-// meanwhile finds no directory, or its lock gone, and begins anew.
+// discard removes the directory if this node made it and it contains only what every fabric has. It
+// first renames the directory, and then removes it. A node that attaches meanwhile finds no
+// directory, or finds that its lock is gone, and starts again.
 func (d *directory) discard() error {
 	if !d.made {
 		return nil
@@ -98,7 +99,7 @@ func (d *directory) discard() error {
 		name := e.Name()
 		empty := e.IsDir() && os.Remove(filepath.Join(d.path, name)) == nil
 		if name != markerFile && name != lockFile && !empty {
-			return nil // somebody has moved in
+			return nil // // somebody else uses it
 		}
 	}
 	gone := fmt.Sprintf("%s.gone-%d", d.path, os.Getpid())
@@ -114,7 +115,7 @@ func (d *directory) discard() error {
 	return nil
 }
 
-// maxSocketPath is the room in sockaddr_un.
+// maxSocketPath is the longest path that fits into sockaddr_un.
 const maxSocketPath = 107
 
 func (d *directory) checkOwner() error {
@@ -133,12 +134,12 @@ func (d *directory) checkOwner() error {
 	return nil
 }
 
-// notADirectory is what a path is that names something else. It wraps ENOTDIR.
+// notADirectory returns the error for a path that names something else. It wraps ENOTDIR.
 func notADirectory(path string) error {
 	return &misplaced{fmt.Sprintf("fabric directory %s: is not a directory; name another", path), unix.ENOTDIR}
 }
 
-// A misplaced directory is an error in its own words that wraps one of the kernel.
+// A misplaced error has its own text and wraps an error of the kernel.
 type misplaced struct {
 	text string
 	err  error
@@ -168,20 +169,20 @@ func (d *directory) checkMarker() error {
 	return nil
 }
 
-// socketPlane says whether EXT-DS makes an entry of this name. It makes its directory
-// under another name first.
+// socketPlane reports whether EXT-DS makes an entry of this name. EXT-DS first makes its directory
+// under another name.
 func socketPlane(name string) bool {
 	return name == "ds" || strings.HasPrefix(strings.TrimPrefix(name, "."), "ds-")
 }
 
-// adopt turns a directory into a fabric that is empty, or was used by EXT-DS only.
+// adopt turns a directory that is empty, or was used only by EXT-DS, into a fabric.
 func (d *directory) adopt(marker string) error {
 	entries, err := os.ReadDir(d.path)
 	if err != nil {
 		return fmt.Errorf("fabric directory: %w", err)
 	}
 	for _, e := range entries {
-		// Another node may be adopting the directory at this moment, or have done it.
+		// Another node may be adopting the directory now, or may have done so.
 		if e.Name() != markerFile && !strings.HasPrefix(e.Name(), markerFile+".") && !socketPlane(e.Name()) {
 			if _, err := os.Stat(marker); err == nil {
 				return d.checkMarker()
@@ -222,7 +223,7 @@ func (d *directory) lockPath(id fabric.NodeID) string {
 	return filepath.Join(d.path, fmt.Sprintf("node-%d.lock", id))
 }
 
-// NodeInfo says who holds a node ID.
+// A NodeInfo describes the holder of a node ID.
 type NodeInfo struct {
 	Node    fabric.NodeID `json:"node"`
 	PID     int           `json:"pid"` // in the holder's own PID namespace
@@ -235,9 +236,10 @@ func (i NodeInfo) String() string {
 	return fmt.Sprintf("pid %d (%s, uid %d) since %s", i.PID, i.Program, i.UID, i.Since.Format(time.DateTime))
 }
 
-// List names the nodes that live in a fabric directory, in ID order.
+// List returns the live nodes of a fabric directory, in ID order.
 func List(path string) ([]NodeInfo, error) {
-	switch _, err := os.Stat(filepath.Join(path, markerFile)); { // looking makes no fabric
+	switch _, err := os.Stat(filepath.Join(path, markerFile)); {
+		// // List itself must not make a fabric
 	case errors.Is(err, unix.ENOTDIR):
 		return nil, notADirectory(path)
 	case errors.Is(err, fs.ErrNotExist):
@@ -262,8 +264,8 @@ func List(path string) ([]NodeInfo, error) {
 	return live, nil
 }
 
-// ids lists the node IDs that have a lock file, whether held or left behind.
-// Other files are nobody's business.
+// ids returns the node IDs that have a lock file, whether it is held or left behind. It ignores
+// other files.
 func (d *directory) ids() ([]fabric.NodeID, error) {
 	entries, err := os.ReadDir(d.path)
 	if err != nil {
@@ -282,7 +284,7 @@ func (d *directory) ids() ([]fabric.NodeID, error) {
 	return ids, nil
 }
 
-// holder reads who holds an ID; ok is false when nobody does.
+// holder returns the holder of an ID; ok is false if there is none.
 func (d *directory) holder(id fabric.NodeID) (NodeInfo, bool) {
 	f, err := os.OpenFile(d.lockPath(id), os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -294,14 +296,14 @@ func (d *directory) holder(id fabric.NodeID) (NodeInfo, bool) {
 	}
 	info := NodeInfo{Node: id}
 	if text, err := os.ReadFile(d.lockPath(id)); err != nil || json.Unmarshal(text, &info) != nil {
-		info = NodeInfo{Program: "unknown"} // it is just writing its name
+		info = NodeInfo{Program: "unknown"} // // the holder is just writing the file
 	}
 	info.Node = id
 	return info, true
 }
 
-// lockAttach makes attachments happen one at a time. It fails with fs.ErrNotExist when
-// the directory is removed meanwhile.
+// lockAttach makes attachments happen one at a time. It fails with fs.ErrNotExist if the directory
+// is removed meanwhile.
 func (d *directory) lockAttach() (unlock func(), err error) {
 	f, err := d.openLock(filepath.Join(d.path, lockFile))
 	if err != nil {
@@ -323,15 +325,15 @@ func (d *directory) lockAttach() (unlock func(), err error) {
 	}
 }
 
-// isNamed tells whether a file still is what its name says.
+// isNamed reports whether the file's name still refers to it.
 func isNamed(f *os.File) bool {
 	open, err := f.Stat()
 	named, missing := os.Stat(f.Name())
 	return err == nil && missing == nil && os.SameFile(open, named)
 }
 
-// claim takes a node ID, or the lowest free one; the caller holds the attach
-// lock. The returned file is the ID: who closes it gives it up.
+// claim takes a node ID, or the lowest free one. The caller holds the attach lock. The returned
+// file holds the ID: closing it gives the ID up.
 func (d *directory) claim(want fabric.NodeID) (fabric.NodeID, *os.File, error) {
 	first, last := want, want
 	if want == fabric.NodeAny {
@@ -359,19 +361,18 @@ func (d *directory) claim(want fabric.NodeID) (fabric.NodeID, *os.File, error) {
 	}
 }
 
-// openLock opens or makes a file for locking, with the directory's mode
-// whatever the umask says.
+// openLock opens or makes a file for locking, with the directory's mode whatever the umask.
 func (d *directory) openLock(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, d.fileMode())
 	if err == nil {
-		f.Chmod(d.fileMode()) // fails where it is another user's, who has done it
+		f.Chmod(d.fileMode()) // // fails if another user owns it, who has set the mode already
 	}
 	return f, err
 }
 
-// own replaces the lock file of a dead node of another user by one of ours:
-// peers check that a node runs as the owner of its lock file. Nobody else can
-// claim the ID meanwhile, since the caller holds the attach lock.
+// own replaces the lock file of a dead node of another user by one of ours, since peers check that
+// a node runs as the owner of its lock file. Nobody else can claim the ID meanwhile: the caller
+// holds the attach lock.
 func (d *directory) own(id fabric.NodeID, f *os.File) (*os.File, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil || int(st.Uid) == os.Geteuid() {
@@ -390,7 +391,7 @@ func (d *directory) own(id fabric.NodeID, f *os.File) (*os.File, error) {
 	return f, nil
 }
 
-// sign writes into the lock file who holds it, and removes what a dead holder left.
+// sign describes the holder in the lock file, and removes what a dead holder left.
 func (d *directory) sign(id fabric.NodeID, f *os.File) error {
 	program, _ := os.Executable()
 	text, err := json.Marshal(NodeInfo{id, os.Getpid(), filepath.Base(program), os.Getuid(), time.Now().Truncate(time.Second)})
@@ -412,17 +413,16 @@ func (d *directory) sign(id fabric.NodeID, f *os.File) error {
 	return nil
 }
 
-// abandon gives the ID up. The files go first, while the lock still keeps
-// others from taking the ID.
+// abandon gives the ID up. It removes the files first, while the lock still keeps others from
+// taking the ID.
 func (d *directory) abandon(id fabric.NodeID, f *os.File) {
 	os.Remove(d.socket(id))
 	os.Remove(d.lockPath(id))
 	f.Close()
 }
 
-// tryLock locks a file for as long as it is open, or fails with EAGAIN. Open
-// file description locks can be asked for without being taken (isLocked), so
-// that listing nodes never makes an attachment fail.
+// tryLock locks a file as long as it is open, or fails with EAGAIN. An open file description lock
+// can be queried without taking it (isLocked), so listing nodes never makes an attachment fail.
 func tryLock(f *os.File) error {
 	l := unix.Flock_t{Type: unix.F_WRLCK}
 	return unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &l)

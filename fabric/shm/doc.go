@@ -3,8 +3,8 @@
 //
 //	node, err := shm.Attach(shm.Config{Dir: "/run/exn", Node: fabric.NodeAny})
 //
-// A fabric is a directory; who can open it can attach, nobody else. Nothing
-// runs besides the attached processes, and none of them needs to be root.
+// A fabric is a directory: whoever can open it can attach, and nobody else. No daemon is needed
+// besides the attached processes, and none of them needs to be root.
 //
 // # Theory of operation
 //
@@ -18,47 +18,42 @@
 //	│ memory (windows) ─────┼── on demand ─┼──► r or rw, by rights │
 //	└───────────────────────┘              └───────────────────────┘
 //
-// Each node owns one node region, one channel region per peer that it talks
-// to, and the memories that it allocated. All are memfds sealed against
-// resizing. Regions, and memories without RemoteWrite, are sealed against
-// writing by anyone but the owner (F_SEAL_FUTURE_WRITE), so a node can be
-// misled by its peers but no word of its own can be changed by them. The one
-// thing a peer writes is memory that was allocated for remote PUTs.
+// Each node owns one node region, one channel region per peer that it talks to, and the memories
+// that it allocated. All are memfds sealed against resizing. Regions, and memories without
+// RemoteWrite, are also sealed against writing by anyone but the owner (F_SEAL_FUTURE_WRITE). So
+// peers can mislead a node, but cannot change its words. The only thing that a peer writes is
+// memory that was allocated for remote PUTs.
 //
-// A sender writes its messages into its own channel region and the receiver
-// reads them there. A flow is one direction between two ports: a ring of 64
-// slots of 128 bytes with the lap parity in each slot's status word, a credit
-// word in the receiver's region that says how far it has consumed, and a
-// record (flow.go) by which the receiver finds the flow. VELO messages and
-// RMA notifications travel in the same kind of flow. PUT and GET are copies
-// done by the requester between its own window and the peer's, mapped on
-// first use; the ATU tables are read in place from the owner's node region.
+// A sender writes its messages into its own channel region, and the receiver reads them there. A
+// flow is one direction between two ports. It consists of a ring of 64 slots of 128 bytes with the
+// lap parity in each slot's status word, a credit word in the receiver's region that tells how far
+// it has consumed, and a record (flow.go) by which the receiver finds the flow. VELO messages and
+// RMA notifications travel in the same kind of flow. For PUT and GET, the requester copies between
+// its own window and the peer's, which it maps on first use. It reads the ATU tables directly in
+// the owner's node region.
 //
-// Sleeping: an interrupt has an epoch in the node region, odd while somebody
-// sleeps on it. The sleeper makes it odd, fences, looks at every ring again,
-// and only then sleeps. A sender publishes, fences, reads the epoch and if it
-// is odd rings the doorbell, once per epoch. test/memmodel/channel proves that no
-// wake-up is lost and that each of the steps is needed.
+// Sleeping: each interrupt has an epoch in the node region, which is odd while somebody sleeps on
+// it. The sleeper makes it odd, fences, looks at every ring again, and only then sleeps. A sender
+// publishes, fences, and reads the epoch; if it is odd, it rings the doorbell, once per epoch.
+// test/memmodel/channel proves that no wake-up is lost and that each of the steps is needed.
 //
-// Liveness is the control socket: the kernel closes it when a process dies,
-// whatever the namespaces. Everything of the dead node is unmapped then.
+// The control socket shows whether a peer lives: the kernel closes it when the process dies, in
+// whatever namespace. Then everything of the dead node is unmapped.
 //
 // # Trust
 //
-// All that is read from a peer's region or socket is hostile: each index,
-// length, offset and size is checked, and nonsense drops the peer with a
-// counted reason (the dropped.* registers) and nothing else. What it cannot
-// do: make us touch memory outside the mappings it gave us, block us, or
-// change what another peer sees. What a peer can do: waste the memory budget
-// up to its own share, and stop answering.
+// Everything read from a peer's region or socket is treated as hostile: each index, length, offset
+// and size is checked. Invalid data drops the peer, with a counted reason (the dropped.*
+// registers), and has no other effect. A peer cannot make us touch memory outside the mappings that
+// it gave us, block us, or change what another peer sees. It can waste the memory budget up to its
+// own share, and stop answering.
 //
-// The unit of protection between processes is the [fabric.Memory]: a peer
-// that may use one window of it gets the whole memory mapped. VPIDs are
-// checked by the requester's own software and so keep honest processes apart,
-// no more.
+// The unit of protection between processes is the [fabric.Memory]: if a peer may use one window of
+// it, it gets the whole memory mapped. The requester's own software checks VPIDs, so they only keep
+// honest processes apart.
 //
 // # What it is not
 //
-// It does not cross hosts, and it does not hide a stopped (SIGSTOP) peer: to
-// it, back-pressure applies until it continues or dies.
+// It does not cross hosts. It does not report a stopped (SIGSTOP) peer as dead: messages to that
+// peer meet back-pressure until it continues or dies.
 package shm

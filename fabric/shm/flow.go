@@ -11,22 +11,21 @@ import (
 // slots in the sender's channel region, with a lap parity in each status word
 // in place of a shared head or tail.
 //
-// Invariants, with tail the sender's private count of slots written, head the
-// receiver's of slots taken, credit the published copy of head:
+// Invariants, where tail is the sender's private count of slots written, head the receiver's count
+// of slots taken, and credit the published copy of head:
 //
 //	credit ≤ head ≤ tail ≤ credit + flowSlots
 //
-// The sender writes slot tail only when tail - credit < flowSlots, that is
-// when the receiver is done with it. The payload is written before the status
-// word is published; the receiver loads the status word, and reads the payload
-// only when the parity is that of its lap. Slot i holds the parity of lap
-// i/flowSlots: odd laps 0, even laps 1, so the zeroed slots of a new ring are
-// "not yet". Credit is published after the payload was copied out.
+// The sender writes slot tail only when tail - credit < flowSlots, that is when the receiver is
+// done with it. It writes the payload before it publishes the status word. The receiver loads the
+// status word, and reads the payload only if the parity is that of its lap. Slot i holds the parity
+// of lap i/flowSlots: 0 in odd laps and 1 in even laps, so the zeroed slots of a new ring read as
+// not written yet. The receiver publishes credit after it has copied the payload out.
 //
-// A message may be under way when its port is closed, and found when another
-// port has been opened under the same VPID. So the status word in a slot also
-// carries, in bits that are reserved in fabric.Status, the generation of the
-// port as the sender saw it; what was meant for another one is discarded.
+// A port may be closed while a message to it is in flight, and another port may have been opened
+// under the same VPID when the message is found. So the status word in a slot also carries the
+// generation of the port as the sender saw it, in bits that are reserved in fabric.Status. The
+// receiver discards messages for another generation.
 func parity(position uint64) uint64 { return ^(position / flowSlots) & 1 }
 
 const (
@@ -40,18 +39,18 @@ type txFlow struct {
 	tail   uint64
 	credit uint64 // the last value of the receiver's credit word
 	port   *uint64
-	seen   portWord // what port held at the last look
+	seen   portWord // // the port word at the last look
 	count  *transmitCounters
 	ch     *channel
 	to     fabric.Address
 	index  int
-	// blocked: our record says that we wait for credit.
+	// blocked is true while our record says that we wait for credit.
 	blocked bool
 	wants   uint64 // slots, while blocked
 	waited  bool   // see roomAfterSetup
 }
 
-// room reports whether n slots are free, looking at the credit word if needed.
+// room reports whether n slots are free. It looks at the credit word if necessary.
 func (f *txFlow) room(n uint64) bool {
 	return f.tail+n-f.credit <= flowSlots || f.refill(n)
 }
@@ -70,12 +69,12 @@ func (f *txFlow) refill(n uint64) bool {
 	return f.tail+n-c <= flowSlots
 }
 
-// setupPatience is how long, once, a multicast waits for a member whose side of
-// the channel has not arrived yet: scheduling takes that long, a stopped member longer.
+// setupPatience is how long a multicast waits, once, for a member whose side of the channel has not
+// arrived yet. Scheduling takes that long; a stopped member takes longer.
 const setupPatience = 10 * time.Millisecond
 
-// roomAfterSetup waits for the receiver's side of a new channel, without which
-// there is room for one ring of messages and no more.
+// roomAfterSetup waits for the receiver's side of a new channel. Without it there is room for one
+// ring of messages only.
 func (f *txFlow) roomAfterSetup() bool {
 	if f.ch.rx.Load() != nil || f.waited {
 		return false
@@ -87,10 +86,10 @@ func (f *txFlow) roomAfterSetup() bool {
 	return f.room(1)
 }
 
-// block says in our record that we wait for credit, and looks again: if it
-// returns false, the receiver rings our transmit interrupt (irq+1) when it
-// gives credit back. The store is a full fence; the receiver's is, too, between
-// publishing credit and reading the record: one of the two sees the other.
+// block records that we wait for credit, and looks again. If it returns false, the receiver rings
+// our transmit interrupt (irqPlus1) when it gives credit back. The store is a full fence, and the
+// receiver has one between publishing credit and reading the record, so one of the two sees the
+// other.
 func (f *txFlow) block(n, irqPlus1 uint64) (room bool) {
 	f.blocked, f.wants = true, n
 	storeFence64(f.ch.tx.blocked(f.index), irqPlus1)
@@ -106,8 +105,8 @@ func (f *txFlow) unblock() {
 	storeRelease64(f.ch.tx.blocked(f.index), 0)
 }
 
-// publish makes the slot, whose payload is written, visible: a full fence
-// after it orders it before wake's look at the epoch.
+// publish makes the slot visible, whose payload is written. It ends with a full fence before wake
+// looks at the epoch.
 func (f *txFlow) publish(s *slot, src fabric.Address, d *fabric.VELODescriptor, n int) {
 	st := uint64(fabric.MakeStatus(src, *d, n, parity(f.tail)))
 	storeFence64(&s.status, st|f.seen.generation()<<generationShift&generationBits)
@@ -116,14 +115,14 @@ func (f *txFlow) publish(s *slot, src fabric.Address, d *fabric.VELODescriptor, 
 
 func (f *txFlow) next() *slot { return &f.slots[f.tail%flowSlots] }
 
-// look reads the target's port word; it precedes each publish.
+// look reads the target's port word. It precedes each publish.
 func (f *txFlow) look() portWord {
 	f.seen = portWord(atomic.LoadUint64(f.port))
 	return f.seen
 }
 
-// wake rings the receiver if it sleeps. It follows a full fence after what the
-// receiver is woken for.
+// wake rings the receiver if it sleeps. The caller has passed a full fence after what the receiver
+// is woken for.
 func (f *txFlow) wake() {
 	if irq := portWord(atomic.LoadUint64(f.port)).interrupt(); irq >= 0 && f.ch.wake(irq) {
 		f.count.raised++
@@ -143,11 +142,11 @@ type rxFlow struct {
 	ch       *channel
 	from     fabric.Address
 	word     flowWord
-	draining bool // the peer is gone; it goes when it is empty
+	draining bool // // the peer is gone; the flow goes when it is empty
 }
 
-// peek returns the next slot for port half r and its status word, or ok false
-// when there is none. A slot of nonsense drops the channel.
+// peek returns the next slot for port half r and its status word; ok is false if there is none. An
+// invalid slot drops the channel.
 func (f *rxFlow) peek(r *receiver) (s *slot, st fabric.Status, ok bool) {
 	for {
 		s = &f.slots[f.head%flowSlots]
@@ -181,7 +180,7 @@ func (f *rxFlow) ready() bool {
 		!f.ch.dropped.Load()
 }
 
-// advance consumes the slot, whose bytes were copied out.
+// advance consumes the slot. Its bytes were copied out.
 func (f *rxFlow) advance() {
 	f.head++
 	if f.head-f.returned >= creditBatch {
@@ -189,7 +188,7 @@ func (f *rxFlow) advance() {
 	}
 }
 
-// giveCredit publishes head (a full fence) and wakes a sender that waits.
+// giveCredit publishes head with a full fence, and wakes a sender that waits.
 func (f *rxFlow) giveCredit() {
 	f.returned = f.head
 	storeFence64(f.credit, f.head)
@@ -200,9 +199,9 @@ func (f *rxFlow) giveCredit() {
 	}
 }
 
-// discard consumes what is there for a port half that closes.
+// discard consumes what is there, for a port half that closes.
 func (f *rxFlow) discard(r *receiver) {
-	// A sender that keeps publishing cannot keep it busy.
+	// The limit keeps a sender that goes on publishing from keeping us busy.
 	for range flowSlots {
 		if _, _, ok := f.peek(r); !ok {
 			return

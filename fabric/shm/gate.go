@@ -10,24 +10,22 @@ import (
 	"exnet/internal/late"
 )
 
-// A gate guards one half of a port: a lock that costs its owner two plain
-// stores, and others a system call. The owner is the one goroutine that uses
-// the half; the others change the half's tables when peers come and go, or
-// take it away when the port is closed.
+// A gate guards one half of a port. It is a lock that costs its owner two plain stores, and others
+// a system call. The owner is the one goroutine that uses the half. Other goroutines change the
+// half's tables when peers come and go, or take it away when the port is closed.
 //
 // Invariant: at most one of {owner between enter and leave, a goroutine
 // between pause and resume} at a time.
 //
-// Ordering (Dekker with an asymmetric fence): the owner stores busy, then
-// loads paused; the other stores paused, passes membarrier, then loads busy.
-// The barrier acts on the owner's processor too. If the owner's store of busy
-// came before it, the other sees busy and waits; if it came after, the
-// owner's load of paused comes after as well, sees it, and backs off. The
-// release store on leave orders the owner's changes before the other's.
+// Ordering (Dekker with an asymmetric fence): the owner stores busy, then loads paused. The other
+// goroutine stores paused, calls membarrier, then loads busy. The barrier also acts on the owner's
+// processor. If the owner stored busy before it, the other sees busy and waits. If the owner stored
+// it afterwards, its load of paused comes afterwards as well, sees paused, and the owner backs off.
+// The release store in leave orders the owner's changes before those of the other.
 type gate struct {
-	busy   uint32 // written by the owner only
+	busy   uint32 // // written only by the owner
 	paused atomic.Uint32
-	mu     sync.Mutex // between those who pause
+	mu     sync.Mutex // // between goroutines that pause
 	closed bool       // under mu
 }
 
@@ -36,7 +34,7 @@ const (
 	gateClosed = 2
 )
 
-// enter begins a call of the owner. It returns false when the half is closed.
+// enter begins a call of the owner. It returns false if the half is closed.
 func (g *gate) enter() bool {
 	for {
 		if g.busy != 0 {
@@ -51,16 +49,16 @@ func (g *gate) enter() bool {
 		if p&gateClosed != 0 {
 			return false
 		}
-		// The pause lasts as long as its holder changes a table.
+		// A pause lasts only as long as its holder changes a table.
 		late.Yield()
 		runtime.Gosched()
 	}
 }
 
-// leave ends it.
+// leave ends the call.
 func (g *gate) leave() { storeRelease32(&g.busy, 0) }
 
-// pause keeps the owner out until resume and waits for the call it is in.
+// pause keeps the owner out until resume. It waits for a call of the owner to end.
 func (g *gate) pause() {
 	g.mu.Lock()
 	g.paused.Or(gatePaused)
@@ -76,9 +74,8 @@ func (g *gate) resume() {
 	g.mu.Unlock()
 }
 
-// close keeps the owner out for good, waits for the call it is in, and then
-// calls last: once, and before close returns to anybody. It reports whether
-// this call did it.
+// close keeps the owner out for good, waits for a call of the owner to end, and then calls last,
+// once, before any close returns. It reports whether this call closed the gate.
 func (g *gate) close(last func()) bool {
 	g.pause()
 	defer g.resume()

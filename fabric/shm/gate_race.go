@@ -4,8 +4,8 @@ package shm
 
 import "sync"
 
-// A gate for the race detector, which cannot see the asymmetric fence of the
-// real one (gate.go): a mutex with the same meaning.
+// This gate is for the race detector, which cannot see the asymmetric fence of the real one
+// (gate.go). It is a mutex with the same meaning.
 type gate struct {
 	mu     sync.Mutex
 	closed bool

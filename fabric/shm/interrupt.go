@@ -14,26 +14,25 @@ import (
 	"exnet/fabric"
 )
 
-// An interrupt is one sleeper: an epoch in the node region, odd while it
-// sleeps, and an inner epoll instance that holds a doorbell for each channel.
-// One doorbell for all peers would not do: each of them could eat the others'
-// rings.
+// An interrupt serves one sleeper. It consists of an epoch in the node region, odd while the
+// sleeper sleeps, and an inner epoll instance that holds a doorbell for each channel. One doorbell
+// for all peers would not do: each peer could swallow the rings of the others.
 //
 //	sleeper: epoch++ (odd); fence; look at every ring; sleep; epoch++ (even)
 //	sender:  publish; fence; if epoch odd and not rung for it: ring
 //
-// If the sender's look comes before the sleeper's odd epoch, the fences put
-// its message before the sleeper's look at the rings.
+// If the sender looks before the epoch becomes odd, the fences put its message before the sleeper's
+// look at the rings.
 type interrupt struct {
 	n     *Node
 	index int
 	epoch *uint64
-	// sources are the port halves to look at; changed by copy.
+	// sources are the port halves to look at. They are changed by copy.
 	sources atomic.Pointer[[]source]
-	woken   atomic.Bool // by Wake, which Wait has not reported yet
+	woken   atomic.Bool // // by Wake, not reported by Wait yet
 
-	// mu guards what follows and the fds against Close. It is not taken
-	// while asleep; waiting says that epfd is in use then.
+	// mu guards what follows, and the descriptors against Close. The sleeper does not hold it;
+	// waiting says that it uses epfd.
 	mu      sync.Mutex
 	closed  bool
 	waiting bool
@@ -45,23 +44,23 @@ type interrupt struct {
 
 // A source is a port half that can raise an interrupt.
 type source interface {
-	// ready reports whether there is work; called by the half's goroutine.
+	// // ready reports whether there is work. The half's goroutine calls it.
 	ready() bool
-	// progress returns how many messages and credits have come from a
-	// channel, and how many may be on their way.
+	// progress returns how many messages and credits have come from a channel, and how many may
+	// be in flight.
 	progress(ch *channel) (done, pending uint64)
 }
 
-// A ringAccount holds a peer to the rule that it rings for a reason. Each
-// message, and each return of credit, gives it the right to one ring at most.
+// A ringAccount checks that a peer rings only for a reason. Each message, and each return of
+// credit, permits one ring at most.
 type ringAccount struct {
 	ch      *channel
 	edges   uint64
-	allowed uint64 // as far as was looked
+	allowed uint64 // // when last computed
 }
 
-// ringSlack covers the edges that registration itself makes, and rings for a
-// flow or channel that is new.
+// ringSlack covers the edges that registration itself makes, and the rings for a new flow or
+// channel.
 const ringSlack = 16
 
 func newInterrupt(n *Node, index int) (*interrupt, error) {
@@ -86,8 +85,8 @@ func (i *interrupt) watch(fd int, serial uint32) error {
 	if err := unix.EpollCtl(i.epfd, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
 		return limitError(os.NewSyscallError("epoll_ctl", err))
 	}
-	// Adding makes an edge. Eat it unless somebody sleeps or is about to:
-	// rings while masked mean nothing, only a Wake must be kept.
+	// Adding a descriptor makes an edge. Consume it unless somebody sleeps or is about to:
+	// while masked, rings mean nothing, and only a Wake must be kept.
 	if !i.armed {
 		var events [16]unix.EpollEvent
 		epollWait(i.epfd, events[:], 0)
@@ -101,7 +100,7 @@ func (i *interrupt) watch(fd int, serial uint32) error {
 // connect gives the peer of a channel a doorbell for this interrupt.
 func (i *interrupt) connect(ch *channel) error {
 	if ch.peer.conn == nil {
-		return nil // ourselves: raise does it
+		return nil // // to ourselves: raise does it
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -123,8 +122,8 @@ func (i *interrupt) connect(ch *channel) error {
 	return i.watch(fd, ch.serial)
 }
 
-// disconnect stops listening to the peer of a channel. Closing the bell would
-// not: it stays in epfd as long as the peer has it open.
+// disconnect stops listening to the peer of a channel. Closing the bell would not suffice: it stays
+// in epfd as long as the peer has it open.
 func (i *interrupt) disconnect(ch *channel) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -136,8 +135,8 @@ func (i *interrupt) disconnect(ch *channel) {
 	}
 }
 
-// attach and detach change the set of halves; the accounts start anew since
-// progress is counted over the set. A closed interrupt takes none.
+// attach and detach change the set of halves. They reset the accounts, since progress is counted
+// over the set. A closed interrupt accepts no halves.
 func (i *interrupt) attach(s source) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -159,8 +158,8 @@ func (i *interrupt) detach(s source) {
 	i.giveIndex()
 }
 
-// giveIndex frees the index of an interrupt that is closed, once no port names
-// it to senders; mu is held.
+// giveIndex frees the index of a closed interrupt, once no port names it to senders. The caller
+// holds mu.
 func (i *interrupt) giveIndex() {
 	if i.closed && len(*i.sources.Load()) == 0 {
 		i.n.interrupts[i.index].CompareAndSwap(i, nil)
@@ -208,8 +207,8 @@ func (i *interrupt) setAsleep() bool {
 	return true
 }
 
-// Mask implements fabric.Interrupt. A ring for the sleep that does not happen
-// is eaten, or the next sleep would be cut short by it.
+// Mask implements fabric.Interrupt. It consumes a ring for the sleep that does not happen, which
+// would otherwise cut the next sleep short.
 func (i *interrupt) Mask() {
 	i.mu.Lock()
 	if i.closed || !i.armed {
@@ -233,8 +232,8 @@ func (i *interrupt) maskLocked() {
 	}
 }
 
-// Wait implements fabric.Interrupt. A ring that has nothing behind it (it was
-// meant for an earlier sleep) makes it arm and sleep again.
+// Wait implements fabric.Interrupt. If a ring has nothing behind it, because it was meant for an
+// earlier sleep, Wait arms and sleeps again.
 func (i *interrupt) Wait(timeout time.Duration) bool {
 	var end time.Time
 	if timeout > 0 {
@@ -257,8 +256,8 @@ func (i *interrupt) Wait(timeout time.Duration) bool {
 	}
 }
 
-// sleep waits once and masks. over means that Wait ends: closed, masked, or
-// woken by Wake; rang that a doorbell was rung.
+// sleep waits once, and masks. over means that Wait ends: the interrupt is closed, masked, or woken
+// by Wake. rang means that a doorbell was rung.
 func (i *interrupt) sleep(timeout time.Duration) (over, rang bool) {
 	i.mu.Lock()
 	if i.closed || !i.armed {
@@ -286,8 +285,8 @@ func (i *interrupt) sleep(timeout time.Duration) (over, rang bool) {
 	return i.woken.Swap(false), n > 0
 }
 
-// account counts the rings of channels, and returns those that rang more often
-// than is known to be allowed, for judge; mu is held.
+// account counts the rings of channels. It returns, for judge, those that rang more often than is
+// known to be allowed. The caller holds mu.
 func (i *interrupt) account(events []unix.EpollEvent) (suspects []*ringAccount) {
 	for _, ev := range events {
 		a := i.rings[uint32(ev.Fd)] // none for wakefd
@@ -301,9 +300,9 @@ func (i *interrupt) account(events []unix.EpollEvent) (suspects []*ringAccount) 
 	return suspects
 }
 
-// judge drops the channels that rang more often than they could have had
-// reason to. mu is not held: it is taken under Node.mu, for which somebody who
-// has paused one of our halves may be waiting.
+// judge drops the channels that rang more often than they can have had reason to. The caller must
+// not hold mu: it is taken under Node.mu, and the holder of that may be waiting for one of our
+// halves, which it has paused.
 func (i *interrupt) judge(suspects []*ringAccount) {
 	for _, a := range suspects {
 		allowed := uint64(ringSlack)
@@ -333,8 +332,8 @@ func (i *interrupt) Wake() {
 	}
 }
 
-// nudge makes a sleeper look at its sources, from within this process. Who is
-// not armed will look before it sleeps.
+// nudge makes a sleeper look at its sources, from within this process. A goroutine that is not
+// armed looks before it sleeps anyway.
 func (i *interrupt) nudge() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -359,7 +358,7 @@ func (i *interrupt) shut() {
 	i.closed = true
 	i.giveIndex()
 	if i.waiting {
-		ringEventfd(i.wakefd) // Wait frees
+		ringEventfd(i.wakefd) // // then Wait frees it
 	} else {
 		i.free()
 	}
@@ -372,9 +371,9 @@ func (i *interrupt) free() {
 	}
 }
 
-// epollWait sleeps with the precision of the clock where the kernel can.
+// epollWait sleeps with the precision of the clock if the kernel can.
 func epollWait(epfd int, events []unix.EpollEvent, timeout time.Duration) int {
-	if timeout == 0 { // never sleeps: spare the scheduler the notice
+	if timeout == 0 { // // it never sleeps, so do not notify the scheduler
 		n, _, e := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(epfd), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), 0, 0, 0)
 		if e != 0 {
 			return 0
@@ -394,7 +393,8 @@ func epollWait(epfd int, events []unix.EpollEvent, timeout time.Duration) int {
 		}
 		r, _, e := unix.Syscall6(unix.SYS_EPOLL_PWAIT2, uintptr(epfd), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), uintptr(unsafe.Pointer(ts)), 0, 0)
 		n := int(r)
-		if e == unix.ENOSYS || e == unix.EPERM { // before Linux 5.11, or a sandbox that does not know the call
+		if e == unix.ENOSYS || e == unix.EPERM {
+			// before Linux 5.11, or a sandbox that does not know the call
 			var err error
 			n, err = unix.EpollWait(epfd, events, ms)
 			e, _ = err.(unix.Errno)

@@ -7,10 +7,9 @@ import (
 	"exnet/fabric"
 )
 
-// Layouts of the memory that processes share, and the only places where it is
-// turned into pointers. Version 1. All words are 64 bits, in the byte order of
-// the host; each word that is written while others read has a cache line of
-// its own or shares one with words of the same writer.
+// Layouts of the memory that processes share, and the only places that turn it into pointers. This
+// is version 1. All words are 64 bits, in the byte order of the host. A word that is written while
+// others read it has a cache line of its own, or shares one with words of the same writer.
 //
 // Node region (one per node, written by the node, read by all its peers):
 //
@@ -42,8 +41,8 @@ const (
 	maxInterrupts = 64
 	maxFlows      = 1024
 	flowSlots     = 64
-	// A sender learns of consumed slots a quarter of the ring at a time: it
-	// can always send on while the credit word travels.
+	// A sender learns of consumed slots a quarter of the ring at a time. So it can always
+	// continue sending while the credit word is on its way.
 	creditBatch = flowSlots / 4
 
 	offGroups    = 64
@@ -66,8 +65,7 @@ const (
 // A region is mapped memory in one of the two layouts.
 type region struct{ mapping }
 
-// word returns the word at a byte offset that is a constant of the layout or
-// was checked.
+// word returns the word at a byte offset, which is a constant of the layout or was checked.
 func (r *region) word(off int) *uint64 {
 	return (*uint64)(unsafe.Add(unsafe.Pointer(&r.b[0]), off))
 }
@@ -77,8 +75,8 @@ func (r *region) epoch(irq int) *uint64 { return r.word(offEpochs + irq*64) }
 
 func (r *region) register(reg fabric.Register) *uint64 { return r.word(offRegisters + int(reg)*8) }
 
-// portIndex puts the two ports of a VPID side by side: who uses one mostly uses
-// both, and touches one page.
+// portIndex puts the two ports of a VPID side by side: a program that uses one mostly uses both,
+// and touches only one page.
 func portIndex(u fabric.Unit, v fabric.VPID) int { return int(v)*2 + int(u) }
 
 // port returns the port word: open[0] interrupt+1[15:8] generation[63:16].
@@ -116,7 +114,7 @@ type slot struct {
 
 type slotRing [flowSlots]slot
 
-// A port word says whether a port is open and whom to wake.
+// A port word tells whether a port is open and which interrupt to ring.
 type portWord uint64
 
 func makePortWord(irq int, generation uint64) portWord {
@@ -127,8 +125,8 @@ func (w portWord) open() bool         { return w&1 == 1 }
 func (w portWord) closed() portWord   { return w &^ 1 }
 func (w portWord) generation() uint64 { return uint64(w >> 16) }
 
-// interrupt returns the interrupt index, or -1 for a port that is only polled
-// (and for nonsense).
+// interrupt returns the interrupt index, or -1 for a port that is only polled or for an invalid
+// value.
 func (w portWord) interrupt() int { return interruptIndex(uint64(w >> 8 & 0xff)) }
 
 // interruptIndex decodes "0, or 1 + index" as read from shared memory.
