@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"exnet/directsockets/status"
+	"exnet/fabric/dir"
 )
 
 // A table holds what this process publishes of its sockets for exn-tun show (ext-ds.md, section 7).
@@ -33,7 +34,7 @@ func (t *table) take(fabric string) (r *status.Record, seen bool) {
 	if !t.tried {
 		t.tried = true
 		var err error
-		if t.records, err = status.Publish(fabric, shownMost); err != nil {
+		if t.records, err = status.Publish(fabric, env.peers == dir.Group, shownMost); err != nil {
 			log("nothing is shown of this process: %v", err)
 		}
 	}

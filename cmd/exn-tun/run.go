@@ -11,6 +11,7 @@ import (
 	"exnet/directsockets/launch"
 	"exnet/directsockets/policy/policyfile"
 	"exnet/directsockets/settings"
+	fabricdir "exnet/fabric/dir"
 	"exnet/fabric/directory"
 	"exnet/fabric/shm"
 )
@@ -82,7 +83,11 @@ func (c *runCommand) Run(messages messages) error {
 		options.Fabric = dir // else each program has the default of its user
 	}
 	obstacles := program.Obstacles(os.Geteuid(), os.Getegid())
-	if err := directory.Check(dir, directory.Self()); err != nil {
+	user := directory.Self()
+	if p := options.Policy; p != nil && os.Getenv(fabricdir.PeersVariable) == "" {
+		user.Peers, _ = fabricdir.ParsePeers(p.Setting(filepath.Base(program.Path), fabricdir.PeersVariable)) // the file was checked
+	}
+	if err := directory.Check(dir, user); err != nil {
 		obstacles = append(obstacles, err.Error())
 	}
 	if len(obstacles) > 0 && c.Require {

@@ -73,6 +73,40 @@ bool directory_open(void)
 	return directory >= 0;
 }
 
+// accessible: this process may read, write and search there.
+static bool accessible(int in, const char *path)
+{
+	return real.syscall(SYS_faccessat, in, path, R_OK | W_OK | X_OK) == 0;
+}
+
+// makeable: the directory is missing, and may be made where it would lie.
+static bool makeable(void)
+{
+	static char above[sizeof config.fabric]; // large for a stack; threads write the same
+	snprintf(above, sizeof above, "%s", config.fabric);
+	char *end = strrchr(above, '/');
+	if (end)
+		end[end == above] = 0; // of "/exn" the slash stays
+	return accessible(AT_FDCWD, end ? above : ".");
+}
+
+bool directory_permitted(void)
+{
+	if (!*config.fabric)
+		return false;
+	int top = open(config.fabric, O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	if (top < 0)
+		return errno == ENOENT && makeable();
+	int below = openat(top, "ds", O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	bool missing = below < 0 && errno == ENOENT;
+	bool ok = trusted(top) && accessible(top, ".") &&
+		  (missing || (below >= 0 && trusted(below) && accessible(below, ".")));
+	if (below >= 0)
+		real.close(below);
+	real.close(top);
+	return ok;
+}
+
 void directory_close(void)
 {
 	files_close(directory);

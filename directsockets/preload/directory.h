@@ -22,6 +22,9 @@ extern int directory; // its descriptor, -1 while it is not open
 // trusted.
 bool directory_open(void);
 
+// directory_permitted: directory_open would succeed, for all that can be said without making anything.
+bool directory_permitted(void);
+
 void directory_close(void);
 
 // directory_address is where a listener of that name is made.

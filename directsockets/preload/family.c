@@ -45,6 +45,7 @@ struct tables {
 	struct channel channels[FAMILY_CHANNELS];
 	struct tables *parent; // of the process that forked us
 	_Atomic uint32_t channels_top; // those above were never used, and their pages not touched
+	_Atomic bool complained; // of the first process of the family, for family_complains
 };
 
 enum { SEATS = 64, SEAT_FREE = 0, SEAT_GIVEN, SEAT_TAKEN };
@@ -112,6 +113,14 @@ void family_child(void)
 	next_conn = conns_top = 0;
 	failed = 0;
 	making = 0; // that thread is not here
+}
+
+bool family_complains(void)
+{
+	struct tables *t = tables;
+	while (t && t->parent)
+		t = t->parent;
+	return t && !atomic_exchange(&t->complained, true);
 }
 
 static void raise_to(_Atomic uint32_t *top, uint32_t end)

@@ -232,6 +232,10 @@ bool family_init(void);
 // comes from memory of its own.
 void family_child(void);
 
+// family_complains is true for the first process of a family that asks, if that has opened a
+// TCP socket: it may tell the user what goes for all of them.
+bool family_complains(void);
+
 // A process has a seat in its family, a bit by which the others find out whether it lives.
 // 0: it has none, as before it forks for the first time, and if there are too many.
 uint64_t family_seat(void);       // for a child to be

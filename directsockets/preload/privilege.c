@@ -19,6 +19,7 @@
 #include "channel.h"
 #include "config.h"
 #include "directory.h"
+#include "family.h"
 #include "files.h"
 #include "rendezvous.h"
 
@@ -42,6 +43,18 @@ static void give_up(void)
 	rendezvous_forget();
 }
 
+// complain says that root has become a user, for good, who cannot use the directory: the workers of many
+// servers. Nobody would see it otherwise, since exn-tun run has looked as root.
+static void complain(void)
+{
+	uid_t u, effective, saved;
+	if (getresuid(&u, &effective, &saved) < 0 || !u || !effective || !saved || directory_permitted() || !family_complains())
+		return;
+	config_say("user %u may not use the fabric directory %s, so its connections stay on TCP: share one by a group that this user is in"
+		   " (install -d -m 2770 -g GROUP DIR; EXN_PEERS=group exn-tun run --fabric DIR)",
+		   (unsigned)effective, config.fabric);
+}
+
 #define PRIVILEGE(name, params, args) \
 	EXPORT int name params \
 	{ \
@@ -50,8 +63,11 @@ static void give_up(void)
 			return real.name args; \
 		bool got = rendezvous_hold(); \
 		give_up(); \
+		bool root = geteuid() == 0; \
 		int r = real.name args, saved = errno; \
 		rendezvous_unhold(got); \
+		if (root && geteuid() != 0) \
+			complain(); \
 		errno = saved; \
 		return r; \
 	}

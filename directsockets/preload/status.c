@@ -39,6 +39,8 @@ void status_fill(struct status_head *h, uint64_t offset, uint32_t size, uint32_t
 		.zcopy_rx = offsetof(struct conn, rx.advert.taken),
 		.zcopy_tx = offsetof(struct conn, tx.advert.taken),
 		.number = offsetof(struct conn, number),
+		.group = config.group,
+		.lane_version = LANE_VERSION,
 	};
 	prctl(PR_GET_NAME, h->program);
 	snprintf(h->fabric, sizeof h->fabric, "%s", config.fabric);

@@ -19,7 +19,9 @@ struct status_head {
 	uint32_t conn_size, conn_count;
 	// Offsets in a connection's record.
 	uint32_t state, reason, tuple, ino, tcp_rx, tcp_tx, lane_rx, lane_tx, rx_mode, tx_mode, rma_rx, rma_tx, zcopy_rx, zcopy_tx, number;
-	uint32_t pad[41];
+	uint32_t pad[39];
+	uint32_t group; // EXN_PEERS=group
+	uint32_t lane_version; // LANE_VERSION of lane_shm.h
 	char program[16];
 	char fabric[CONFIG_PATH]; // the fabric directory, empty: none
 };

@@ -9,6 +9,7 @@
 // as far as they can be seen from outside. Can connections to the address be upgraded? Which
 // process listens there? Does that use the library? Do both use one fabric directory that each can
 // use and trusts? Are they in one user namespace?
+// Every process that holds the listening socket is asked, since workers are often of another user.
 //
 // It does not upgrade the connection: for that both ends have to move bytes, and this package does
 // not know what a server wants to hear. So "yes" means that nothing stands against an upgrade. The
@@ -19,12 +20,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"net/netip"
-	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -32,9 +30,7 @@ import (
 	"exnet/directsockets/home"
 	"exnet/directsockets/internal/diag"
 	"exnet/directsockets/internal/tables"
-	"exnet/directsockets/launch"
 	"exnet/directsockets/status"
-	"exnet/fabric/dir"
 )
 
 // A Verdict is the answer.
@@ -47,6 +43,11 @@ type Verdict struct {
 	PID     int            `json:"pid,omitempty"`
 	UID     int            `json:"uid"`
 	Fabric  string         `json:"fabric,omitempty"` // the program's fabric directory
+
+	// Acceptors are all processes that hold the listening socket, as each of them may accept the
+	// connection. It is upgraded if all of them can. PID, Program, UID and Fabric are those of the
+	// first that cannot, else of the first.
+	Acceptors []Acceptor `json:"acceptors,omitempty"`
 }
 
 func (v Verdict) no(why, remedy string) (Verdict, error) {
@@ -64,7 +65,10 @@ const patience = 10 * time.Second
 func Try(ctx context.Context, address, fabric string) (v Verdict, err error) {
 	conn, err := (&net.Dialer{Timeout: patience}).DialContext(ctx, "tcp", address)
 	if err != nil {
-		return v, fmt.Errorf("no connection, neither by TCP nor otherwise: %w", err)
+		if op, ok := errors.AsType[*net.OpError](err); ok {
+			err = op.Err // the rest repeats the address
+		}
+		return v, fmt.Errorf("cannot connect to %s by TCP: %w", address, err)
 	}
 	defer conn.Close()
 	local, remote := end(conn.LocalAddr()), end(conn.RemoteAddr())
@@ -95,29 +99,16 @@ func Try(ctx context.Context, address, fabric string) (v Verdict, err error) {
 		return v.no(fmt.Sprintf("nat: the other end is %v, for something translates the address", other),
 			fmt.Sprintf("connect to %v, or run exn-tun bridge in this network namespace, that of the host", other))
 	}
-	inode, uid, err := listener(dir, listens)
+	inodes, uid, err := listeners(dir, listens)
 	if err != nil {
 		return v, err
 	}
 	v.UID = uid
-	owners := tables.Holders(inode)[inode]
-	if len(owners) == 0 {
-		return v, fmt.Errorf("%w: it belongs to user %d; ask as that user or as root", ErrHidden, uid)
+	pids, err := acceptors(inodes, uid)
+	if err != nil {
+		return v, err
 	}
-	// If several processes share the socket, any may answer. The first that publishes something
-	// stands for them.
-	p, found := status.Process{PID: owners[0]}, false
-	for _, pid := range owners {
-		if q, is := status.Of(pid); is {
-			p, found = q, true
-			break
-		}
-	}
-	v.PID, v.Program, v.Fabric = p.PID, p.Program, p.Fabric
-	if name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", p.PID)); err == nil && !found {
-		v.Program = strings.ToValidUTF8(strings.TrimSpace(string(name)), "?")
-	}
-	return judge(v, p, found, fabric)
+	return v.judge(pids, fabric)
 }
 
 // translated returns the other end's view of our connection, if a registrar reports translations.
@@ -135,40 +126,6 @@ func translated(ctx context.Context, conn net.Conn, fabric string, local, remote
 		return home.View{}, false
 	}
 	return home.Ask(ctx, fabric, ours)
-}
-
-// judge applies the rules of both libraries.
-func judge(v Verdict, p status.Process, found bool, fabric string) (Verdict, error) {
-	who := fmt.Sprintf("%s (process %d)", v.Program, v.PID)
-	switch {
-	case !found && !tables.Loaded(v.PID):
-		if all := obstacles(v.PID); len(all) > 0 {
-			return v.no(who+" does not use the library: it "+strings.Join(all, ", and "),
-				"if it only hands bytes on, as docker-proxy does for a published port, connect to the server behind it")
-		}
-		return v.no(who+" does not use the library", "start it by exn-tun run -- "+v.Program)
-	case !found:
-		return v.no(who+" has the library and keeps it off", status.Reason(1).Remedy())
-	case errors.Is(p.Err, status.ErrVersion):
-		return v.no(who+" uses another version of the library", status.Reason(6).Remedy())
-	case p.Err != nil:
-		return v, fmt.Errorf("%s: %w", who, p.Err)
-	case p.Fabric == "":
-		return v.no(who+" has no fabric directory", status.Reason(2).Remedy())
-	case !p.In(fabric):
-		return v.no(fmt.Sprintf("peer not in this fabric directory: %s uses %s, this is %s", who, p.Fabric, fabric),
-			"start both with the same --fabric, as in exn-tun run --fabric "+p.Fabric+" -- CMD")
-	}
-	if why := trusted(fabric); why != "" {
-		return v.no(why, status.Reason(2).Remedy())
-	}
-	ours, err := os.Readlink("/proc/self/ns/user")
-	theirs, theirErr := os.Readlink(fmt.Sprintf("/proc/%d/ns/user", v.PID))
-	if err == nil && theirErr == nil && ours != theirs {
-		return v.no(who+" is in another user namespace", "run both in one: across user namespaces neither can prove who it is")
-	}
-	v.Upgrade = true
-	return v, nil
 }
 
 func end(a net.Addr) netip.AddrPort {
@@ -230,44 +187,28 @@ func answers(protocol byte, local, remote netip.AddrPort) error {
 	return err
 }
 
-// listener finds the inode and the user of the socket that listens at an address.
-func listener(dir string, at netip.AddrPort) (inode uint64, uid int, err error) {
-	found := false
+// listeners finds the sockets that listen at an address, and the user of the first. There are several
+// with SO_REUSEPORT. One that names the address goes before one for all addresses.
+func listeners(dir string, at netip.AddrPort) (inodes []uint64, uid int, err error) {
+	var exact, any []tables.Socket
 	err = tables.Each(dir, func(s tables.Socket) bool {
-		if s.Listens && s.Local.Port() == at.Port() && (s.Local.Addr() == at.Addr() || s.Local.Addr().IsUnspecified()) {
-			inode, uid, found = s.Inode, s.UID, true
+		switch {
+		case !s.Listens || s.Local.Port() != at.Port():
+		case s.Local.Addr() == at.Addr():
+			exact = append(exact, s)
+		case s.Local.Addr().IsUnspecified():
+			any = append(any, s)
 		}
-		return found
+		return false
 	})
-	if err == nil && !found {
+	if len(exact) == 0 {
+		exact = any
+	}
+	if err == nil && len(exact) == 0 {
 		err = fmt.Errorf("something accepts connections at %v, but no socket of its network namespace listens there", at)
 	}
-	return inode, uid, err
-}
-
-// obstacles returns the reasons why a process's program could not use the library.
-func obstacles(pid int) []string {
-	path := fmt.Sprintf("/proc/%d/exe", pid)
-	p, err := launch.Find(path, nil)
-	if err != nil {
-		return nil // we may not look at it
+	for _, s := range exact {
+		inodes, uid = append(inodes, s.Inode), exact[0].UID
 	}
-	all := p.Obstacles(os.Getuid(), os.Getgid())
-	for i := range all {
-		all[i] = strings.TrimPrefix(all[i], path+" ")
-	}
-	return all
-}
-
-// trusted returns why this user's programs will not use an existing fabric directory.
-func trusted(fabric string) string {
-	switch err := dir.Judge(fabric, dir.Policy()); {
-	case errors.Is(err, fs.ErrNotExist):
-		return "" // the library makes it
-	case err != nil:
-		return err.Error()
-	case unix.Access(fabric, unix.W_OK|unix.X_OK) != nil:
-		return "this user may not write into " + fabric
-	}
-	return ""
+	return inodes, uid, err
 }

@@ -5,13 +5,17 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"exnet/directsockets/internal/lane"
 	"exnet/directsockets/status"
+	"exnet/fabric/directory"
 )
 
 // The listener is a Go program, which does not load the library.
@@ -61,34 +65,77 @@ func TestJudge(t *testing.T) {
 		t.Fatal(err)
 	}
 	open, file := filepath.Join(ours, "open"), filepath.Join(ours, "file")
-	if err := os.Mkdir(open, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(open, 0o777); err != nil {
+	if err := errors.Join(os.Chmod(ours, 0o700), os.Mkdir(open, 0o700), os.Chmod(open, 0o777)); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	user := directory.Self()
+	another := user
+	another.UID++
 	for name, c := range map[string]struct {
 		peer   status.Process
+		uid    int
 		fabric string
 		why    string // empty: it upgrades
 	}{
-		"good":            {status.Process{Fabric: ours}, ours, ""},
-		"by another name": {status.Process{Fabric: ours}, ours + "/./open/..", ""},
-		"none yet":        {status.Process{Fabric: ours + "/later"}, ours + "/later/", ""},
-		"another":         {status.Process{Fabric: t.TempDir()}, ours, "peer not in this fabric directory"},
-		"not there":       {status.Process{Fabric: ours}, ours + "/later", "peer not in this fabric directory"},
-		"no directory":    {status.Process{}, ours, "no fabric directory"},
-		"open to all":     {status.Process{Fabric: open}, open, "lets everyone in"},
-		"a file":          {status.Process{Fabric: file}, file, "not a directory"},
-		"version":         {status.Process{Err: status.ErrVersion}, ours, "another version"},
+		"good":             {status.Process{Fabric: ours}, 0, ours, ""},
+		"by another name":  {status.Process{Fabric: ours}, 0, ours + "/./open/..", ""},
+		"none yet":         {status.Process{Fabric: ours + "/later"}, 0, ours + "/later/", ""},
+		"none, two users":  {status.Process{Fabric: ours + "/later"}, 1, ours + "/later/", "only the user who makes it"},
+		"no way":           {status.Process{Fabric: "/nonexistent/x"}, 0, "/nonexistent/x", "does not exist, and neither does /nonexistent"},
+		"another":          {status.Process{Fabric: t.TempDir()}, 0, ours, "not in this fabric directory"},
+		"not there":        {status.Process{Fabric: ours}, 0, ours + "/later", "not in this fabric directory"},
+		"no directory":     {status.Process{}, 0, ours, "no fabric directory"},
+		"open to all":      {status.Process{Fabric: open}, 0, open, "lets everyone in"},
+		"a file":           {status.Process{Fabric: file}, 0, file, "not a directory"},
+		"version":          {status.Process{Err: status.ErrVersion}, 0, ours, "another version"},
+		"version of lanes": {status.Process{Fabric: ours, Lane: lane.Version + 1}, 0, ours, "another version"},
+		"unknown version":  {status.Process{Fabric: ours, Lane: ^uint32(0)}, 0, ours, "another version"},
 	} {
 		c.peer.PID, c.peer.Program = os.Getpid(), "peer"
-		v, err := judge(Verdict{PID: c.peer.PID, Program: "peer"}, c.peer, true, c.fabric)
-		if err != nil || v.Upgrade != (c.why == "") || !strings.Contains(v.Why, c.why) || !v.Upgrade && v.Remedy == "" {
-			t.Errorf("%s: %+v, %v", name, v, err)
+		if c.peer.Lane == 0 {
+			c.peer.Lane = lane.Version
+		}
+		a := Acceptor{PID: c.peer.PID, Program: "peer", UID: os.Geteuid() + c.uid}
+		got, err := a.judge(c.peer, true, user, nil, c.fabric)
+		if err != nil || got.Upgrade != (c.why == "") || !strings.Contains(got.Why, c.why) || !got.Upgrade && got.Remedy == "" {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+}
+
+// One of several that accept is enough to say no, and it is named.
+func TestOneOfSeveralRefuses(t *testing.T) {
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	f, err := l.(*net.TCPListener).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	other := exec.Command("sleep", "1000") // a worker without the library
+	other.ExtraFiles = []*os.File{f}
+	other.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { other.Process.Kill(); other.Wait() }()
+	fabric := t.TempDir()
+	if err := os.Chmod(fabric, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	v, err := Try(t.Context(), l.Addr().String(), fabric)
+	if err != nil || v.Upgrade || len(v.Acceptors) != 2 || !strings.Contains(v.Why, "2 of the 2 processes that accept there") {
+		t.Fatalf("%+v, %v", v, err)
+	}
+	for _, a := range v.Acceptors {
+		if a.PID == other.Process.Pid && (a.Upgrade || !strings.Contains(a.Why, "sleep (process") || !strings.Contains(a.Remedy, "exn-tun run -- sleep")) {
+			t.Errorf("the worker: %+v", a)
 		}
 	}
 }

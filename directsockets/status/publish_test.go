@@ -17,7 +17,7 @@ import (
 // What Publish writes is what this package reads.
 func TestPublish(t *testing.T) {
 	const count = 300
-	records, err := Publish("/run/exn", count)
+	records, err := Publish("/run/exn", true, count)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"exnet/directsockets/internal/lane"
 )
 
 // A Record is what a process publishes about one socket. A reader gets each number whole, but not
@@ -56,7 +58,7 @@ func (r *Record) Writes(all, window, zcopy uint64) {
 
 // Publish makes the memory in which other processes see count sockets of this process, as long as
 // it lives. Nobody can shrink it, and only this process writes to it.
-func Publish(fabric string, count int) ([]Record, error) {
+func Publish(fabric string, group bool, count int) ([]Record, error) {
 	const recordSize = unsafe.Sizeof(Record{})
 	size := headSize + count*int(recordSize)
 	fd, err := unix.MemfdCreate(memoryName, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
@@ -68,7 +70,7 @@ func Publish(fabric string, count int) ([]Record, error) {
 		unix.Close(fd)
 		return nil, fmt.Errorf("publish the state of sockets: %w", err)
 	}
-	copy(b, head(fabric, count))
+	copy(b, head(fabric, group, count))
 	return unsafe.Slice((*Record)(unsafe.Pointer(&b[headSize])), count), nil
 }
 
@@ -90,7 +92,7 @@ func shared(fd, size int) ([]byte, error) {
 }
 
 // head returns the beginning of the memory.
-func head(fabric string, count int) []byte {
+func head(fabric string, group bool, count int) []byte {
 	var r Record
 	h := make([]byte, headSize)
 	order := binary.NativeEndian
@@ -99,6 +101,10 @@ func head(fabric string, count int) []byte {
 	order.PutUint64(h[16:], headSize)
 	order.PutUint32(h[24:], uint32(unsafe.Sizeof(r)))
 	order.PutUint32(h[28:], uint32(count))
+	if group {
+		order.PutUint32(h[groupAt:], 1)
+	}
+	order.PutUint32(h[laneAt:], lane.Version)
 	for field, at := range [fields]uintptr{
 		fieldState:        unsafe.Offsetof(r.State),
 		fieldReason:       unsafe.Offsetof(r.Reason),

@@ -36,6 +36,8 @@ type Process struct {
 	PID     int
 	Program string   // its name
 	Fabric  string   // its fabric directory, empty if it has none
+	Group   bool     // it meets programs of other users (EXN_PEERS=group)
+	Lane    uint32   // the version of lanes that it knows; with another they are of no use
 	Sockets []Socket // its TCP sockets, and those that it passed to children
 	Err     error    // why the rest is unknown; usually nil
 }

@@ -18,6 +18,8 @@ const (
 	version = 3
 
 	headSize  = 4096
+	groupAt   = 248 // 1: EXN_PEERS=group
+	laneAt    = 252 // the version of lanes
 	programAt = 256
 	fabricAt  = 272
 
@@ -78,7 +80,8 @@ func read(f *os.File, size int64) (Process, error) {
 	if err != nil {
 		return Process{}, err
 	}
-	p := Process{Program: harmless(head[programAt:fabricAt]), Fabric: harmless(head[fabricAt:])}
+	p := Process{Program: harmless(head[programAt:fabricAt]), Fabric: harmless(head[fabricAt:]), Lane: binary.NativeEndian.Uint32(head[laneAt:]),
+		Group: binary.NativeEndian.Uint32(head[groupAt:]) == 1}
 	// Most of the table was never used and is a hole in the file, which is skipped.
 	const batch = 64
 	records := make([]byte, batch*l.size)

@@ -11,7 +11,7 @@
 //
 //   - package exnet/fabric/dir trusts it: it belongs to the user of the process and nobody else
 //     gets in, or EXN_PEERS=group is set and it is a group's; and it is no symbolic link,
-//   - the process may write and search there, and the file system is not read-only.
+//   - the process may read, write and search there, and the file system is not read-only.
 //
 // The same holds for its subdirectory ds, where EXT-DS meets, once that exists. A directory that
 // does not exist is made with mode 0700 by the first process that needs it, if its parent exists.
@@ -22,7 +22,7 @@
 // # What it is not
 //
 // It opens and changes nothing, and a directory that is good now may change at any moment. Programs
-// still check what they have opened ([Trusted]).
+// still check what they have opened.
 package directory
 
 import (
@@ -72,9 +72,9 @@ const (
 	groupRemedy = "name another by --fabric or EXN_FABRIC, or let several users share one by a group (install -d -m 2770 -g GROUP DIR, and EXN_PEERS=group)"
 )
 
-// Trusted says why a process with an effective user ID must not trust a directory, whatever it may
-// do there, or nil. It is the rule on owner and mode.
-func Trusted(path string, st *unix.Stat_t, euid uint32) error {
+// trusted says why a process must not trust a directory, whatever it may do there, or nil. It is the
+// rule on owner and mode.
+func (u User) trusted(path string, st *unix.Stat_t) error {
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFDIR:
 	case unix.S_IFLNK:
@@ -82,7 +82,7 @@ func Trusted(path string, st *unix.Stat_t, euid uint32) error {
 	default:
 		return &Error{path, "is not a directory", "name another by --fabric or EXN_FABRIC", unix.ENOTDIR}
 	}
-	why, remedy := dir.Rule(st, euid, dir.Policy())
+	why, remedy := dir.Rule(st, u.UID, u.Peers)
 	if why == "" {
 		return nil
 	}
@@ -130,10 +130,10 @@ func (u User) check(path string) (found bool, err error) {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return false, &Error{path, "cannot be looked at: " + err.Error(), "name another by --fabric or EXN_FABRIC", err}
 	}
-	if err := Trusted(path, &st, u.UID); err != nil {
+	if err := u.trusted(path, &st); err != nil {
 		return true, err
 	}
-	if !u.may(fd, &st, write|search) {
+	if !u.may(fd, &st, read|write|search) {
 		return true, &Error{path, fmt.Sprintf("user %d may not write there (mode %04o, user %d, group %d)", u.UID, st.Mode&0o7777, st.Uid, st.Gid), groupRemedy, fs.ErrPermission}
 	}
 	return true, u.writable(path, fd)

@@ -81,6 +81,7 @@ func another(t *testing.T, uid, gid uint32, groups ...uint32) User {
 	if u.UID != uid || u.GID != gid || len(u.Groups) != len(groups) || u.Override {
 		t.Fatalf("the process of user %d is %+v", uid, u)
 	}
+	u.Peers = dir.Policy()
 	return u
 }
 

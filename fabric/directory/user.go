@@ -9,23 +9,27 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"exnet/fabric/dir"
 )
 
 // A User is what the kernel goes by when a process opens a file.
 type User struct {
 	UID, GID uint32
 	Groups   []uint32
-	Override bool   // it has CAP_DAC_OVERRIDE: modes do not bind it
+	Override bool // it has CAP_DAC_OVERRIDE: modes do not bind it
+	Peers    dir.Peers
 	Root     string // where its root directory is seen, empty: as ours
 	self     bool
 }
 
 // Self is this process.
 func Self() User {
-	return User{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid()), self: true}
+	return User{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid()), Peers: dir.Policy(), self: true}
 }
 
-// Of is another process, with the mounts that it sees. It fails if this process may not look at it.
+// Of is another process, with the mounts that it sees. Whose programs it meets only it can tell: Peers
+// is the default. It fails if this process may not look at it.
 func Of(pid int) (User, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -90,6 +94,7 @@ func (u User) open(path string, how int) (int, error) {
 
 // What may be allowed, as in modes.
 const (
+	read   = 4
 	write  = 2
 	search = 1
 )
