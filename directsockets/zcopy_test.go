@@ -15,14 +15,15 @@ import (
 )
 
 // advertising are two connections on their lanes, where writes above 64 KiB are
-// advertised; the second one has read enough at once to invite them.
+// advertised; the second one has read enough at once to invite them. However late it reads
+// the rest, that does not go by TCP.
 func advertising(t *testing.T) (a, b *Conn) {
 	t.Helper()
-	least, window := zcopyFrom.Swap(64<<10), env.geometry.Window
-	env.geometry.Window = 16 << 10
+	least, window, stuck := zcopyFrom.Swap(64<<10), env.geometry.Window, env.stuck
+	env.geometry.Window, env.stuck = 16<<10, 0
 	t.Cleanup(func() {
 		zcopyFrom.Store(least)
-		env.geometry.Window = window
+		env.geometry.Window, env.stuck = window, stuck
 	})
 	a, b = upgraded(t)
 	large := make([]byte, 1<<20)
@@ -34,6 +35,19 @@ func advertising(t *testing.T) (a, b *Conn) {
 		t.Skip("process_vm_readv is not permitted here, or Linux is older than 6.5")
 	}
 	return a, b
+}
+
+// writing writes b meanwhile, and is over when the test is.
+func writing(t *testing.T, a *Conn, b []byte) {
+	done := make(chan struct{})
+	go func() {
+		a.Write(b)
+		close(done)
+	}()
+	t.Cleanup(func() {
+		a.Close()
+		<-done
+	})
 }
 
 func noise(n int, seed byte) []byte {
@@ -129,7 +143,7 @@ func TestZCopyCancel(t *testing.T) {
 func TestZCopyWithdrawnWhileBusy(t *testing.T) {
 	a, b := advertising(t)
 	want := noise(1<<20, 5)
-	go a.Write(want)
+	writing(t, a, want)
 	awaitAdvert(t, a, true)
 	got := make([]byte, len(want))
 	b.rx.mu.Lock()
@@ -173,7 +187,7 @@ func TestZCopyRefused(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			a, b := advertising(t)
 			want := noise(1<<20, 4)
-			go a.Write(want)
+			writing(t, a, want)
 			awaitAdvert(t, a, true)
 			b.rx.mu.Lock()
 			c.refuse(t, b)
