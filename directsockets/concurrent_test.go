@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"exnet/directsockets/status"
 )
 
 // Writes of several goroutines do not mix, whatever becomes of the connection in the middle of one: each
@@ -129,6 +131,35 @@ func TestEndBeforeSleep(t *testing.T) {
 			t.Errorf("reader %v: it waits for ever", reader)
 		}
 		b.Close()
+	}
+}
+
+// A connection that goes back to TCP waits for its own writer for longer than the peer has to answer, as
+// it does on an overloaded machine. The peer has its time after that.
+func TestGoesBackLate(t *testing.T) {
+	a, b := upgraded(t)
+	got := make(chan error, 1)
+	go func() {
+		_, err := b.Read(make([]byte, 1))
+		got <- err
+	}()
+	done := make(chan struct{})
+	a.tx.mu.Lock()
+	go func() {
+		a.stay(reasonTest)
+		close(done)
+	}()
+	time.Sleep(patience + patience/5)
+	a.tx.mu.Unlock()
+	<-done
+	if _, err := a.Write([]byte("x")); err != nil {
+		t.Error(err)
+	}
+	if err := <-got; err != nil {
+		t.Error(err)
+	}
+	if s := a.Status(); s.State != status.TCP {
+		t.Errorf("it is %v", s.State)
 	}
 }
 
