@@ -47,7 +47,7 @@ func TestWrongUsage(t *testing.T) {
 		"version now":                   "there is no now here",
 		"":                              "no command is named",
 		"run":                           "no program to run: exn-tun run -- CMD ARGS",
-		"up --fabric " + file:           "fabric directory " + file + ": is not a directory; name another",
+		"up --fabric " + file:           "fabric directory not trusted: " + file + " is not a directory; name another",
 		"bridge --fabric " + file:       "fabric directory " + file + ": is not a directory; name another by --fabric or EXN_FABRIC",
 		"show --fabric " + file:         "fabric directory " + file + ": is not a directory; name another",
 		"show nodes --fabric " + file:   "fabric directory " + file + ": is not a directory; name another",

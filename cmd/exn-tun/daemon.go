@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/signal"
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"exnet/exn"
 	"exnet/exn/control"
@@ -36,6 +38,11 @@ func (c *upCommand) Run(errs messages) (err error) {
 	defer func() { err = d.close(err) }()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		d.watchDirectory(ctx)
+	}()
 	announced := make(chan struct{})
 	go func() {
 		defer close(announced)
@@ -46,6 +53,7 @@ func (c *upCommand) Run(errs messages) (err error) {
 	err = d.iface.Run(ctx)
 	cancel(nil)
 	<-announced
+	<-watched
 	if errors.Is(err, context.Canceled) {
 		err = nil
 	}
@@ -161,6 +169,28 @@ func (d *daemon) announce(ctx context.Context, errs messages) error {
 	}
 	fmt.Fprintf(errs, "exn-tun: ready: %s %s: %s\n", s.Name, verb, strings.Join(held, ", "))
 	return notifyManager("READY=1\nSTATUS=" + s.Name + " " + verb)
+}
+
+// watchDirectory says when the fabric directory is removed. The nodes that have met go on, but those
+// that start later make another directory of that name, and neither finds the other.
+func (d *daemon) watchDirectory(ctx context.Context) {
+	ours, err := os.Stat(d.node.Dir())
+	if err != nil {
+		return
+	}
+	every := time.NewTicker(time.Second)
+	defer every.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-every.C:
+		}
+		if now, err := os.Stat(d.node.Dir()); errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(ours, now) {
+			d.log.Error("the fabric directory was removed: nodes that start from now on do not find this one; stop it and start it again", "dir", d.node.Dir())
+			return
+		}
+	}
 }
 
 // warnOfStrangers names the nodes that are attached but speak another version.

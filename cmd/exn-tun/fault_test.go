@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -46,6 +47,15 @@ func TestFabricDirectoryRemoved(t *testing.T) {
 	}
 	if err != nil {
 		t.Fatal(err)
+	}
+	for !strings.Contains(p.said(), "the fabric directory was removed") {
+		select {
+		case <-p.over:
+			t.Fatalf("it ended: %s", p.said())
+		case <-t.Context().Done():
+			t.Fatal("it says nothing")
+		case <-time.After(10 * time.Millisecond):
+		}
 	}
 	if code := p.end(syscall.SIGTERM); code != exitDone {
 		t.Errorf("exit code %d: %s", code, p.log.String())

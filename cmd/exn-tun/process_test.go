@@ -209,3 +209,10 @@ func leftovers(t *testing.T, dir string) (names []string) {
 	}
 	return names
 }
+
+// said is what it has written to standard error so far.
+func (p *process) said() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.log.String()
+}
