@@ -39,6 +39,8 @@ type Conn struct {
 	calls, due   atomic.Uint64
 	tcpRx, tcpTx *atomic.Uint64
 	looking      atomic.Bool // // a search is in progress
+	looks        int         // at the board, by who has set looking
+	looked       time.Time   // first
 	considered   atomic.Bool // // worthLooking has decided; see worth.go
 
 	// Guarded by home.mu.
@@ -168,10 +170,10 @@ func (c *Conn) count() {
 		c.stayLocked(unusable(err))
 		c.home.mu.Unlock()
 	case !possible:
-		// We have asked the kernel nothing, so this may go on for ever: at each call of a
-		// young connection, later at every eighth.
+		// Nothing was asked of the kernel, so this may go on for ever: at each call
+		// of a young connection, later at every eighth.
 		const young = 64
-		c.reason.Store(uint32(reasonNoPeer))
+		c.missing()
 		if calls < young {
 			c.due.Store(calls + 1)
 		} else {
@@ -187,6 +189,40 @@ func (c *Conn) count() {
 		}
 		go c.home.find(c)
 	}
+}
+
+// missing says once that no peer has shown up on the board for a while: a peer that is at the
+// other end may be slower than we are, so not at the first look. Only the call that has
+// set looking runs it.
+func (c *Conn) missing() {
+	const lonely, patience = 8, 250 * time.Millisecond // looks, and the time since the first
+	if c.looks++; c.looks == 1 {
+		c.looked = time.Now()
+	}
+	if c.looks < lonely || status.Reason(c.reason.Load()) == reasonNoPeer || time.Since(c.looked) < patience {
+		return
+	}
+	c.reason.Store(uint32(reasonNoPeer))
+	if env.verbose {
+		go c.sayWho()
+	}
+}
+
+// sayWho says who is at the other end of a connection for which no peer has shown up.
+func (c *Conn) sayWho() {
+	why := reasonNoPeer.String()
+	all, err := status.All()
+	if err == nil {
+		status.Explain(all)
+	}
+	for _, p := range all {
+		for _, s := range p.Sockets {
+			if p.PID == os.Getpid() && s.Local == c.tuple.local && s.Remote == c.tuple.remote && s.Reason != status.None {
+				why = s.Why()
+			}
+		}
+	}
+	log("%v to %v is on TCP: %s", c.tuple.local, c.tuple.remote, why)
 }
 
 // takeLane resets our half of a lane and publishes that we have it. The caller holds home.mu.
@@ -448,7 +484,7 @@ func (c *Conn) Status() Status {
 		defer c.home.mu.Unlock()
 	}
 	s := Status{Socket: status.Socket{
-		State: c.State(), Reason: status.Reason(c.reason.Load()), Local: c.tuple.local, Remote: c.tuple.remote, Inode: c.shown.Inode.Load(),
+		State: c.State().Settled(status.Reason(c.reason.Load())), Reason: status.Reason(c.reason.Load()), Local: c.tuple.local, Remote: c.tuple.remote, Inode: c.shown.Inode.Load(),
 		TCP: status.Bytes{Read: c.tcpRx.Load(), Written: c.tcpTx.Load()},
 	}}
 	all, window := c.in.r.Bytes()

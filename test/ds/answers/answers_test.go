@@ -311,3 +311,17 @@ func TestRequireBites(t *testing.T) {
 		})
 	})
 }
+
+// The other end of a connection that a policy keeps on TCP is told so, not that nobody is there.
+func TestRefusedByPolicy(t *testing.T) {
+	library, fabric := ds.Library(t), ds.Fabric(t)
+	kept := ds.Preload(library, fabric, "EXN_DS_POLICY=connection * any any any no;")
+	server, client := pair(t, ds.Preload(library, fabric), kept)
+	want := ""
+	until(t, client, "both ends say why", func() bool {
+		a, _ := shown(t, client.pid())
+		b, _ := shown(t, server.pid())
+		want = fmt.Sprintf("refused by peer: %s (process %d): policy", b.Peer.Program, client.pid())
+		return a.State == status.TCP && a.Reason == status.Policy && b.State == status.TCP && b.Why() == want
+	})
+}
