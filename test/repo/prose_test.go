@@ -102,6 +102,7 @@ var budgets = []budget{
 	{[]string{"docs/architecture.md"}, 2500, true},
 	{[]string{"docs/performance.md"}, 1000, true},
 	{[]string{"docs/spec.md"}, 0, true},
+	{[]string{"bench/results/README.md"}, 300, true},
 	{[]string{"docs/protocols/ext-ds.md"}, 6500, true}, // 3500 once its tables are generated
 	{[]string{"docs/protocols/*.md"}, 3500, true},
 	{[]string{"docs/decisions/README.md"}, 600, true},

@@ -38,13 +38,21 @@ func verdicts(r *report.Report) (sentences []string) {
 	if len(r.Verdicts) > 0 {
 		return r.Verdicts
 	}
+	shown := false
 	for _, path := range []string{"ds-preload", "ds-go", "exn0"} {
+		shown = shown || slices.ContainsFunc(r.Rows, func(row report.Row) bool { return row.Path == path })
 		if sentence := verdict(r, path); sentence != "" {
 			sentences = append(sentences, sentence)
 		}
 	}
+	if _, ok := r.Matrix(); ok && shown && sentences == nil {
+		return []string{noVerdict}
+	}
 	return sentences
 }
+
+// noVerdict stands where other programs have disturbed all that a verdict could be about.
+const noVerdict = "No verdict: the machine was busy. Measure again when nothing else runs."
 
 // verdict is the sentence about one path, "" where nothing of it is a result.
 func verdict(r *report.Report, path string) string {
@@ -52,10 +60,14 @@ func verdict(r *report.Report, path string) string {
 	against := ""
 	clause := func(test, words string, say func(float64) string) {
 		for _, row := range r.Rows {
-			if ratio, ok := row.Gain(); ok && row.Test == test && row.Path == path {
-				clauses, against = append(clauses, fmt.Sprintf(words, say(ratio))), row.Against
-				return // of several sizes the first
+			if row.Test != test || row.Path != path {
+				continue
 			}
+			ratio, ok := row.Gain()
+			if quiet := 2*row.Disturbed <= len(row.Runs); ok && quiet {
+				clauses, against = append(clauses, fmt.Sprintf(words, say(ratio))), row.Against
+			}
+			return // of several sizes the first
 		}
 	}
 	if _, ok := r.Matrix(); !ok {
