@@ -26,7 +26,7 @@ import (
 type board struct {
 	connected, accepted [boardEntries]atomic.Uint32 // seconds
 	brief               [boardEntries]atomic.Uint32 // worth.go
-	// // set by exn-tun bridge: the two ends may know different ports
+	// set by exn-tun bridge: the two ends may know different ports
 	translates atomic.Uint32
 }
 
@@ -55,7 +55,7 @@ func (d *directory) openBoard() *board {
 	if err != nil {
 		return nil
 	}
-	return (*board)(unsafe.Pointer(&b[0])) // // mapped as long as the process lives
+	return (*board)(unsafe.Pointer(&b[0])) // mapped as long as the process lives
 }
 
 // meet notes that a connection to a server's port is busy, and reports whether the other end may
@@ -71,9 +71,9 @@ func (b *board) meet(port uint16, active bool) bool {
 	}
 	now := uint32(time.Now().Unix())
 	if own.Load() != now {
-		own.Swap(now) // // a fence for the race detector too: see lane.Word
+		own.Swap(now) // a fence for the race detector too: see lane.Word
 	}
-	ago := now - other.Load() // // negative if the other's clock is ahead
+	ago := now - other.Load() // negative if the other's clock is ahead
 	return ago+boardRecent <= 2*boardRecent || b.translated()
 }
 

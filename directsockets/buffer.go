@@ -28,7 +28,7 @@ var bufferFrom atomic.Int64
 type Buffer struct {
 	mu sync.Mutex
 	b  []byte
-	ch *channel // // nil for ordinary memory
+	ch *channel // nil for ordinary memory
 }
 
 // Buffer returns memory of this size, which is zero or holds what an earlier Buffer held. It is

@@ -26,32 +26,32 @@ import (
 // Dropping the last reference unmaps it.
 type channel struct {
 	home    *rendezvous
-	inviter bool // // we connected the control socket, so we pick the even lanes
+	inviter bool // we connected the control socket, so we pick the even lanes
 	uid     uint32
 	pid     int // of the peer, for zcopy.go
-	process int // // a pidfd of the peer, or -1
+	process int // a pidfd of the peer, or -1
 	zcopy   atomic.Int32
 	ctl     pollable
-	bell    pollable // // rung for ourWaiter
-	night   pollable // // rung for nightWaiter
+	bell    pollable // rung for ourWaiter
+	night   pollable // rung for nightWaiter
 	roost   roost
 	own     *lane.Memory
 	live    atomic.Uint32
 	refs    atomic.Int32
 
 	// Guarded by home.mu until HELLO arrives, then constant.
-	name  string // // of the peer's listener
+	name  string // of the peer's listener
 	peer  *lane.Memory
 	pool  *lane.Pool
 	bells [lane.Waiters]int
-	takes bool // // the peer knows buffers
+	takes bool // the peer knows buffers
 
 	// Guarded by home.mu.
 	why        status.Reason
 	sent       uint64
 	generation uint32
 	picked     [4096 / 64]uint64 // lanes that we picked
-	touched    [4096 / 64]uint64 // // lanes that the budget has paid for
+	touched    [4096 / 64]uint64 // lanes that the budget has paid for
 
 	spent atomic.Uint64 // bytes that the budget has granted
 
@@ -60,10 +60,10 @@ type channel struct {
 	rung [lane.Waiters]atomic.Uint64
 
 	mu      sync.Mutex           // guards what follows
-	waiting []*Conn              // // connections whose writers sleep
-	marks   lane.Marks           // // for readers that sleep
-	engaged []weak.Pointer[Conn] // // by lane; empty before HELLO
-	many    int                  // // connections in engaged
+	waiting []*Conn              // connections whose writers sleep
+	marks   lane.Marks           // for readers that sleep
+	engaged []weak.Pointer[Conn] // by lane; empty before HELLO
+	many    int                  // connections in engaged
 }
 
 const (
@@ -152,7 +152,7 @@ func openChannel(home *rendezvous, socket int, inviter bool) (ch *channel, why s
 		case w >= firstPerch && w < firstPerch+perches:
 			fds = append(fds, ch.roost.perch[w-firstPerch].fd)
 		default:
-			fds = append(fds, day) // // waiters that are not used get this doorbell too
+			fds = append(fds, day) // waiters that are not used get this doorbell too
 		}
 	}
 	if ch.ctl, err = newPollable(socket, "exn-ds-control"); err != nil {
@@ -337,7 +337,7 @@ func (ch *channel) kill(why status.Reason) {
 	delete(ch.home.channels, ch)
 	log("channel to %s ends: %v", ch.name, why)
 	ch.home.abandon(ch)
-	closeLater(ch.ctl, ch.bell, ch.night) // // this ends its goroutines
+	closeLater(ch.ctl, ch.bell, ch.night) // this ends its goroutines
 	ch.mu.Lock()
 	ch.wakeAllLocked()
 	ch.mu.Unlock()
@@ -377,7 +377,7 @@ func (ch *channel) ring(c *Conn, mask *lane.Word) {
 		w := bits.TrailingZeros64(m)
 		if e := ch.peer.Asleep(w); e != 0 && ch.rung[w].Load() != e {
 			ringBell(ch.bells[w])
-			ch.rung[w].Store(e) // // afterwards: if we die in between, the peer gets another ring
+			ch.rung[w].Store(e) // afterwards: if we die in between, the peer gets another ring
 		}
 	}
 }

@@ -24,15 +24,15 @@ import (
 type Conn struct {
 	tcp    *net.TCPConn
 	raw    syscall.RawConn
-	home   *rendezvous // // nil if it never looks for a peer
+	home   *rendezvous // nil if it never looks for a peer
 	active bool        // we dialled
-	tuple  tuple       // // this and other, below, are as both ends see it
+	tuple  tuple       // this and other, below, are as both ends see it
 
-	shown   *status.Record // // what exn-tun show sockets reads
-	state   atomic.Uint32  // // a status.State; shown has a copy
-	reason  *atomic.Uint32 // // a status.Reason, in shown
+	shown   *status.Record // what exn-tun show sockets reads
+	state   atomic.Uint32  // a status.State; shown has a copy
+	reason  *atomic.Uint32 // a status.Reason, in shown
 	closing atomic.Bool
-	linger  atomic.Int32 // // in seconds; -1 if not set
+	linger  atomic.Int32 // in seconds; -1 if not set
 
 	// While counting: the calls made and the bytes carried by TCP, which are in shown, and the
 	// call from which on we look for a peer.
@@ -44,44 +44,44 @@ type Conn struct {
 	considered   atomic.Bool // // worthLooking has decided; see worth.go
 
 	// Guarded by home.mu.
-	inode, netns, peerInode uint64 // // inode is also in shown
-	// // cookie of the other end's network namespace; 0 if it is ours
+	inode, netns, peerInode uint64 // inode is also in shown
+	// cookie of the other end's network namespace; 0 if it is ours
 	peerNet         uint64
-	other           tuple // // the connection as the other end sees it; zero if unknown
-	translates      bool  // // a bridge has registered its translated addresses
+	other           tuple // the connection as the other end sees it; zero if unknown
+	translates      bool  // a bridge has registered its translated addresses
 	offers, attempt int
 
 	// The attachment: set under home.mu before the state becomes Attached. From then on it is
 	// constant until it is taken away under the locks of both sides.
 	ch               *channel
 	lane, generation uint32
-	// // for the tables: they do not keep a dropped connection from being closed
+	// for the tables: they do not keep a dropped connection from being closed
 	self      weak.Pointer[Conn]
 	own, peer *lane.Control
-	marked    atomic.Uint64 // // the peer's count of asked marks when we last made one
+	marked    atomic.Uint64 // the peer's count of asked marks when we last made one
 
 	// rx.mu guards in, and tx.mu guards out. What both sides look at is atomic.
 	rx, tx side
 	in     inbound
 	out    outbound
-	wish   wish   // // the reader's, for a mark
-	at     int    // // index of the writer in channel.waiting, guarded by channel.mu
-	credit uint64 // // that the writer or the watcher has seen; likewise
+	wish   wish   // the reader's, for a mark
+	at     int    // index of the writer in channel.waiting, guarded by channel.mu
+	credit uint64 // that the writer or the watcher has seen; likewise
 
-	post int32         // // its number at the sentry, while engaged
-	hint atomic.Bool   // // the kernel may have an event on the socket
-	news atomic.Bool   // // likewise, and no writer has looked yet
+	post int32         // its number at the sentry, while engaged
+	hint atomic.Bool   // the kernel may have an event on the socket
+	news atomic.Bool   // likewise, and no writer has looked yet
 	room atomic.Bool   // TCP may take bytes again
-	owes atomic.Bool   // // bytes that were handed back wait for room
-	fin  atomic.Bool   // // the peer's end was seen: FIN, RST, or the end of its channel
-	dead atomic.Bool   // // reset by us, not by the kernel
-	err  atomic.Uint32 // // pending errno, as SO_ERROR
+	owes atomic.Bool   // bytes that were handed back wait for room
+	fin  atomic.Bool   // the peer's end was seen: FIN, RST, or the end of its channel
+	dead atomic.Bool   // reset by us, not by the kernel
+	err  atomic.Uint32 // pending errno, as SO_ERROR
 }
 
 // newConn wraps a connection that has not carried any bytes yet.
 func newConn(tcp *net.TCPConn, active bool, o Options) *Conn {
 	c := &Conn{tcp: tcp, active: active}
-	c.raw, _ = tcp.SyscallConn() // // fails only for a nil connection
+	c.raw, _ = tcp.SyscallConn() // fails only for a nil connection
 	c.linger.Store(-1)
 	c.rx.set, c.tx.set = tcp.SetReadDeadline, tcp.SetWriteDeadline
 	c.rx.nap.bell, c.tx.nap.bell = make(chan struct{}, 1), make(chan struct{}, 1)
@@ -310,7 +310,7 @@ func (c *Conn) engage() {
 	switch {
 	case c.ch.live.Load() != alive:
 		c.stayLocked(reasonPeerGone)
-	case c.peer.Generation.Load() != uint64(c.generation): // // the peer has waited too long for us
+	case c.peer.Generation.Load() != uint64(c.generation): // the peer has waited too long for us
 		c.leaveLane()
 		c.due.Store(c.calls.Load() + step)
 		c.move(status.Attached, status.Counting)
@@ -330,12 +330,12 @@ func (c *Conn) engage() {
 		c.own.Consent.Store(c.in.consented)
 		var told int16
 		c.control(func(fd int) { told = poll(fd, unix.POLLRDHUP) })
-		// // the program called CloseRead before there was a lane
+		// the program called CloseRead before there was a lane
 		c.in.shut = told&unix.POLLRDHUP != 0 && !c.finCame()
 		c.hint.Store(true)
 		c.reason.Store(uint32(reasonNone))
 		if !c.move(status.Attached, status.Lane) {
-			return // // Close came first; it waits for home.mu to undo all this
+			return // Close came first; it waits for home.mu to undo all this
 		}
 		log("%v to %v has lane %d of the channel to %s", c.tuple.local, c.tuple.remote, c.lane, c.ch.name)
 	}
@@ -479,7 +479,7 @@ func (c *Conn) Status() Status {
 	defer c.rx.mu.Unlock()
 	c.tx.take()
 	defer c.tx.mu.Unlock()
-	if c.home != nil { // // home.mu guards the lane until the connection is engaged
+	if c.home != nil { // home.mu guards the lane until the connection is engaged
 		c.home.mu.Lock()
 		defer c.home.mu.Unlock()
 	}

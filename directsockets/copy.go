@@ -39,7 +39,7 @@ func (c *Conn) ReadFrom(r io.Reader) (n int64, err error) {
 	ahead := &counter{r: r}
 	k, err := io.CopyBuffer(struct{ io.Writer }{c}, ahead, make([]byte, copySize))
 	if unsent := ahead.n - k; unsent > 0 {
-		if _, cannot := f.Seek(-unsent, io.SeekCurrent); cannot == nil { // // a pipe cannot seek
+		if _, cannot := f.Seek(-unsent, io.SeekCurrent); cannot == nil { // a pipe cannot seek
 			take(r, -unsent)
 		}
 	}
@@ -90,17 +90,17 @@ var errCopy = errors.New("copy")
 // sendFile sends up to limit bytes of a file by TCP. Unlike sendFile of package net it can be
 // interrupted at any byte, to engage. The caller holds tx.mu.
 func (c *Conn) sendFile(f *os.File, limit int64) (done int64, err error) {
-	const most = 4 << 20 // // in one call, as in package net
+	const most = 4 << 20 // in one call, as in package net
 	from, err := f.SyscallConn()
 	if err != nil {
-		return 0, errCopy // // reading it will report the error
+		return 0, errCopy // reading it will report the error
 	}
 	for !c.engaged() {
 		c.count()
 		c.tx.enter()
 		if c.closing.Load() {
 			c.tx.leave()
-			return done, errCopy // // writing will report it
+			return done, errCopy // writing will report it
 		}
 		if c.tx.wanted.Load() > 0 {
 			c.tx.leave()
@@ -145,7 +145,7 @@ func (c *Conn) sendFile(f *os.File, limit int64) (done int64, err error) {
 		case errors.Is(err, os.ErrDeadlineExceeded) && rung && !c.tx.expired():
 			continue
 		case done == 0:
-			return 0, errCopy // // writing will report the error, as with package net
+			return 0, errCopy // writing will report the error, as with package net
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return done, os.ErrDeadlineExceeded
 		default:

@@ -31,7 +31,7 @@ func (c *Conn) reset(why status.Reason) {
 	} else {
 		c.control(disconnect)
 	}
-	// // clears it: our own error counts
+	// clears it: our own error counts
 	c.control(func(fd int) { unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR) })
 	c.ch.ring(c, &c.peer.RxWaiters)
 	c.ch.ring(c, &c.peer.TxWaiters)
@@ -48,7 +48,7 @@ func (c *Conn) ended(held bool) {
 	defer c.tx.wake()
 	shut := c.peer.Shut.Load() != 0
 	if c.out.shut.Load() && (c.in.shut || shut) {
-		return // // the kernel itself resets on further data, or both directions have ended
+		return // the kernel itself resets on further data, or both directions have ended
 	}
 	if c.dead.Load() || c.peer.Closed.Load() != 0 || shut && c.ch.live.Load() == alive {
 		return
@@ -108,7 +108,7 @@ func (c *Conn) probe(held bool) (news bool) {
 		news = !c.fin.Load()
 		c.ended(held)
 	} else if isLane && !c.fin.Load() && c.ch.live.Load() != alive && in.r.Look() == lane.Nothing {
-		c.ended(held) // // hung up: its last process is gone
+		c.ended(held) // hung up: its last process is gone
 		news = true
 	}
 	if isLane && !c.dead.Load() && !c.fin.Load() && told&unix.POLLIN != 0 && in.r.Look() == lane.Nothing {
@@ -143,7 +143,7 @@ func (c *Conn) tcpState() (state uint8) {
 
 // finCame distinguishes the peer's FIN from our own CloseRead, which poll does not.
 func (c *Conn) finCame() bool {
-	s := c.tcpState() // // the states after a FIN, including CLOSING
+	s := c.tcpState() // the states after a FIN, including CLOSING
 	return s == 0 || tcpTimeWait <= s && s <= tcpLastAck || s == tcpClosing
 }
 
@@ -172,7 +172,7 @@ func (c *Conn) CloseWrite() error {
 		if c.closing.Load() {
 			return c.opError("close", net.ErrClosed)
 		}
-		c.turn() // // the peer leaves its lane, which it can once we have taken SWITCH
+		c.turn() // the peer leaves its lane, which it can once we have taken SWITCH
 		c.probe(true)
 		if !c.dead.Load() && !c.out.shut.Load() {
 			c.finish(lane.HowWrite)
@@ -187,7 +187,7 @@ func (c *Conn) CloseWrite() error {
 // Close closes the connection. As with TCP, unread bytes reset it.
 func (c *Conn) Close() error {
 	if c.closing.Swap(true) {
-		// // TCP may end only after the lane, and the first caller ends both in order
+		// TCP may end only after the lane, and the first caller ends both in order
 		return c.opError("close", net.ErrClosed)
 	}
 	for {
@@ -235,7 +235,7 @@ func (c *Conn) closeEngaged() {
 	}
 	// A connection that both ends or a reset have closed already resets nothing.
 	if !c.dead.Load() && abort && c.tcpState() != tcpClosed {
-		c.out.w.Post(lane.Abort, 0, 0) // // no room is needed: RST says the same
+		c.out.w.Post(lane.Abort, 0, 0) // no room is needed: RST says the same
 		c.tcp.SetLinger(0)
 	}
 	c.own.Closed.Store(1)
@@ -301,7 +301,7 @@ func (c *Conn) stepBack(why status.Reason) (done, never bool) {
 		c.probe(true)
 	}
 	over := c.fin.Load() || c.peer.Closed.Load() != 0
-	c.turn() // // a peer that has ended posted everything before, and does not answer any more
+	c.turn() // a peer that has ended posted everything before, and does not answer any more
 	back := false
 	switch {
 	case c.dead.Load():

@@ -8,9 +8,9 @@ import "sync/atomic"
 // and the look saw the change.
 type nap struct {
 	state atomic.Uint32
-	bell  chan struct{} // // holds a token for each nap that was woken, or will very soon
-	heard bool          // // the sleeper has taken the token
-	door  int           // // a doorbell that wakes the sleeper as well; 0 if none
+	bell  chan struct{} // holds a token for each nap that was woken, or will very soon
+	heard bool          // the sleeper has taken the token
+	door  int           // a doorbell that wakes the sleeper as well; 0 if none
 }
 
 const (
@@ -21,7 +21,7 @@ const (
 
 func (n *nap) begin() {
 	n.heard = false
-	n.state.Store(asleep) // // also a fence, before the look
+	n.state.Store(asleep) // also a fence, before the look
 }
 
 // wake never blocks: it sends one token for each nap, and the end of the last nap took its token.

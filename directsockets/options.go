@@ -30,20 +30,20 @@ type Options struct {
 // environs are the settings of the process, from the environment.
 type environs struct {
 	off         bool
-	fabric      string    // // whose programs we may meet there
+	fabric      string    // whose programs we may meet there
 	peers       dir.Peers // whose programs are met there
-	calls       uint64    // // a connection is busy after this many calls,
-	bytes       uint64    // // or this many bytes,
-	guess       bool      // // unless most connections to that port were short, and neither is set
+	calls       uint64    // a connection is busy after this many calls,
+	bytes       uint64    // or this many bytes,
+	guess       bool      // unless most connections to that port were short, and neither is set
 	spin        time.Duration
 	geometry    lane.Geometry
-	windowLeast uint32 // // size of a connection's window at first
-	veloMax     int    // // up to this size the rest of a write goes through slots
-	// // if a reader takes nothing from a full lane for this long, TCP carries the rest; 0:
+	windowLeast uint32 // size of a connection's window at first
+	veloMax     int    // up to this size the rest of a write goes through slots
+	// if a reader takes nothing from a full lane for this long, TCP carries the rest; 0:
 	// never
 	stuck   time.Duration
 	subnets []netip.Prefix
-	memory  uint64 // // limit for lanes; 0: by the limits of the process
+	memory  uint64 // limit for lanes; 0: by the limits of the process
 	verbose bool
 }
 
@@ -79,7 +79,7 @@ func environment() environs {
 	testSwitch.Store(uint32(number("EXN_DS_TEST_SWITCH"))) // for tests only
 	v := os.Getenv("EXN_DS")
 	s.off = v == "off" || v == "0"
-	// // it has left out what is not a subnet
+	// it has left out what is not a subnet
 	s.subnets, _ = settings.ParseSubnets(os.Getenv("EXN_DS_SUBNETS"))
 	return s
 }

@@ -27,11 +27,11 @@ type perch struct {
 	fd     int
 	waiter int
 	own    *lane.Memory
-	// // the argument of RawConn.Read, always the same, so that nothing is allocated
+	// the argument of RawConn.Read, always the same, so that nothing is allocated
 	look func(uintptr) bool
 
-	c     *Conn // // the connection whose reader sleeps here
-	again bool  // // look has been called
+	c     *Conn // the connection whose reader sleeps here
+	again bool  // look has been called
 }
 
 const (
@@ -45,7 +45,7 @@ const longSleep = 100 * time.Microsecond
 // A roost is the set of perches of a channel.
 type roost struct {
 	perch [perches]perch
-	taken atomic.Uint32 // // one bit for each
+	taken atomic.Uint32 // one bit for each
 }
 
 // open makes the perches. The caller must call close whether it succeeds or not.
@@ -119,7 +119,7 @@ func (p *perch) sleep(c *Conn) (rung bool) {
 		p.bell.file.SetReadDeadline(s.until)
 		s.net.Unlock()
 	}
-	ask := lane.Ask(ourWaiter, c.wish.asks) // // without asks, the mask stays as it was
+	ask := lane.Ask(ourWaiter, c.wish.asks) // without asks, the mask stays as it was
 	c.own.RxWaiters.Store(awakeMask | 1<<p.waiter | ask)
 	p.again = false
 	err := p.bell.raw.Read(p.look)

@@ -24,8 +24,8 @@ import (
 //     reference to what it watches and gives no access to it, but /proc/self/fdinfo names the inode
 //     and device of each member. Only the holder of the socket can have put it there.
 //  4. If the other end is in another network namespace, a sock_diag socket of ours does not see it.
-//     Then the peer passes a sock_diag socket too, and we ask question 1 there. It must belong to the
-//     namespace in which the address was registered (package home).
+//     Then the peer passes a sock_diag socket too, and we ask question 1 there. It must belong to
+//     the namespace in which the address was registered (package home).
 //
 // The peer also holds that sock_diag socket. It can take answers away, and then the connection
 // stays on TCP, and it may have asked questions of its own before. But it cannot forge an answer:

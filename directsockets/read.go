@@ -27,15 +27,15 @@ const (
 type inbound struct {
 	r         lane.Reader
 	mode      int
-	pending   bool   // // SWITCH was taken, and we have not read up to its N yet
+	pending   bool   // SWITCH was taken, and we have not read up to its N yet
 	switchAt  uint64 // N
 	consented uint64
-	frozen    bool // // go_back is set: we take nothing until BACK
+	frozen    bool // go_back is set: we take nothing until BACK
 	eof       bool
 	shut      bool          // CloseRead
-	invited   bool          // // we told the writer that it may advertise
-	rings     int           // // doorbell rings since bytes came
-	slept     time.Duration // // how long the last sleep took
+	invited   bool          // we told the writer that it may advertise
+	rings     int           // doorbell rings since bytes came
+	slept     time.Duration // how long the last sleep took
 }
 
 // errAgain means that there is nothing to do now.
@@ -196,7 +196,7 @@ func (c *Conn) turn() {
 	for c.left() && !in.eof {
 		if in.frozen {
 			if in.mode == onTCP && !in.pending && in.r.Look() == lane.Nothing {
-				in.frozen = false // // there was no SWITCH, and none follows
+				in.frozen = false // there was no SWITCH, and none follows
 				break
 			}
 			if (in.mode == onLane || in.pending) && !c.thaw() {
@@ -242,14 +242,14 @@ func (c *Conn) turn() {
 		case tag == lane.Shutdown && isLane && b == taken:
 			in.eof = true
 		case tag == lane.Abort:
-			c.hint.Store(true) // // RST will follow
+			c.hint.Store(true) // RST will follow
 		default:
 			c.nonsense()
 		}
 	}
 	if took {
 		in.r.Give()
-		c.ch.ring(c, &c.peer.TxWaiters) // // the writer may wait for us to take SWITCH
+		c.ch.ring(c, &c.peer.TxWaiters) // the writer may wait for us to take SWITCH
 	}
 }
 
@@ -261,7 +261,7 @@ func (c *Conn) freeze() {
 	}
 	c.in.frozen = true
 	taken, _ := c.in.r.Bytes()
-	c.own.GoBack.Store(taken + 1) // // also a fence: look for SWITCH afterwards; see turnTx
+	c.own.GoBack.Store(taken + 1) // also a fence: look for SWITCH afterwards; see turnTx
 	c.turn()
 }
 
@@ -339,7 +339,7 @@ func (c *Conn) take(b []byte) (n int, err error) {
 				c.nonsense()
 			}
 			if k > 0 && n < len(b) && c.left() && in.r.Look() == lane.Command {
-				continue // // BACK or SHUTDOWN: continue after it
+				continue // BACK or SHUTDOWN: continue after it
 			}
 			if n > 0 {
 				return n, nil
@@ -350,7 +350,7 @@ func (c *Conn) take(b []byte) (n int, err error) {
 			if c.dead.Load() || in.r.Look() != lane.Nothing {
 				continue
 			}
-			if in.shut && !c.fin.Load() { // // the end, unless there is an error
+			if in.shut && !c.fin.Load() { // the end, unless there is an error
 				if _, err := c.peekTCP(); err != nil && err != errAgain {
 					return 0, err
 				}
@@ -384,7 +384,7 @@ func (c *Conn) take(b []byte) (n int, err error) {
 		if in.pending {
 			limit = int(min(uint64(limit), in.switchAt-c.tcpRx.Load()))
 		}
-		if limit == 0 { // // frozen at N
+		if limit == 0 { // frozen at N
 			return n, errAgain
 		}
 		c.hint.Store(false)
@@ -407,12 +407,12 @@ func (c *Conn) take(b []byte) (n int, err error) {
 			return 0, c.failedRx()
 		}
 		if err != nil && err != errAgain {
-			c.fin.Store(true) // // the writer cannot find out any more
+			c.fin.Store(true) // the writer cannot find out any more
 			c.tx.wake()
 			return 0, err
 		}
 		if !in.pending && in.r.Posted() {
-			continue // // SWITCH was posted before FIN, or meanwhile
+			continue // SWITCH was posted before FIN, or meanwhile
 		}
 		if err == errAgain {
 			return 0, errAgain

@@ -34,12 +34,12 @@ type rendezvous struct {
 	fabric string
 
 	mu     sync.Mutex
-	failed error // // why the directory is unusable; we do not try again
+	failed error // why the directory is unusable; we do not try again
 	dir    *directory
 	board  *board
-	// // the board's counters, or the process's own
+	// the board's counters, or the process's own
 	brief atomic.Pointer[[boardEntries]atomic.Uint32]
-	// // name of our listener; empty before there is one
+	// name of our listener; empty before there is one
 	me       string
 	listener pollable
 	sentry   *sentry
@@ -48,7 +48,7 @@ type rendezvous struct {
 }
 
 const (
-	offerLife = time.Second // // after this time we withdraw an unanswered offer
+	offerLife = time.Second // after this time we withdraw an unanswered offer
 	// After this many offers we take the peer to be plain TCP. Between offers pass 8, then 64,
 	// 512, … calls.
 	offersMost = 6
@@ -87,7 +87,7 @@ func (r *rendezvous) open() error {
 	if err != nil {
 		log("connections stay on TCP: %v", err)
 		if unusable(err) == reasonDirectory {
-			r.failed = err // // the directory will not improve
+			r.failed = err // the directory will not improve
 		}
 		return err
 	}
@@ -313,7 +313,7 @@ func (r *rendezvous) identify(c *Conn) status.Reason {
 		}
 		c.inode = st.Ino
 		c.shown.Inode.Store(c.inode)
-		// // 0 if unknown, for both ends
+		// 0 if unknown, for both ends
 		c.netns, _ = unix.GetsockoptUint64(int(fd), unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
 		why = reasonNone
 	})
@@ -330,7 +330,7 @@ func (r *rendezvous) identify(c *Conn) status.Reason {
 	switch {
 	case ok:
 		return reasonNone
-	case c.translates: // // a bridge may register it once there is an offer
+	case c.translates: // a bridge may register it once there is an offer
 		c.other = tuple{}
 		return reasonNone
 	}
@@ -404,7 +404,7 @@ func (r *rendezvous) ask(c *Conn) {
 		return
 	}
 	number, generation, ok := ch.pick()
-	if !ok { // // other connections were faster
+	if !ok { // other connections were faster
 		c.ch = nil
 		r.join(c, ch.name)
 		return
@@ -455,14 +455,14 @@ func (r *rendezvous) attach(ch *channel, m *message, handed []int) {
 	}
 	refuse := func(why status.Reason) {
 		no := message{kind: msgAttachNo, version: lane.Version, lane: m.lane, generation: m.generation, reason: uint32(why)}
-		ch.send(&no) // // a peer that does not get it gives up after a second
+		ch.send(&no) // a peer that does not get it gives up after a second
 	}
 	switch {
 	case c == nil || m.lane >= ch.usable() || !ch.theirs(m.lane) || m.generation == 0 || ch.own.Control(m.lane).Generation.Load() != 0:
 		refuse(reasonNoPeer)
 		return
 	case c.own != nil && c.first():
-		refuse(reasonNone) // // our own ATTACH is on its way
+		refuse(reasonNone) // our own ATTACH is on its way
 		return
 	}
 	why := c.checkProof(m.inode, ch.uid, handed)
@@ -513,7 +513,7 @@ func (r *rendezvous) answered(ch *channel, m *message, handed []int) {
 			c.stayLocked(reasonRefused)
 		case why != reasonNone:
 			r.later(c, reasonRefused)
-		default: // // the peer's own ATTACH is on its way
+		default: // the peer's own ATTACH is on its way
 			c.leaveLane()
 			c.move(status.Attaching, status.Offered)
 		}
@@ -542,7 +542,7 @@ func (r *rendezvous) expire(c *Conn, attempt int) {
 func (r *rendezvous) later(c *Conn, why status.Reason) {
 	switch {
 	case why == reasonNoPeer && c.other == (tuple{}):
-		why = reasonAddress // // nobody knows of a translation, and that will not change
+		why = reasonAddress // nobody knows of a translation, and that will not change
 	case why == reasonNoPeer && c.peerNet == 0 && c.elsewhere():
 		why = reasonNAT
 	}

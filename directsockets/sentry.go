@@ -28,7 +28,7 @@ func newSentry() (*sentry, error) {
 		return nil, os.NewSyscallError("epoll_create1", err)
 	}
 	if err := unix.SetNonblock(fd, true); err != nil {
-		// // otherwise it does not join the netpoller
+		// otherwise it does not join the netpoller
 		unix.Close(fd)
 		return nil, os.NewSyscallError("fcntl", err)
 	}
@@ -49,7 +49,7 @@ func (s *sentry) watch() {
 				continue
 			}
 			if n <= 0 {
-				return false // // the netpoller reports the next edge
+				return false // the netpoller reports the next edge
 			}
 			for _, e := range events[:n] {
 				s.mu.Lock()
@@ -101,7 +101,7 @@ func (s *sentry) remove(c *Conn) {
 	s.mu.Lock()
 	delete(s.conns, c.post)
 	s.mu.Unlock()
-	var ignored error // // it is missing, or was removed when the socket closed
+	var ignored error // it is missing, or was removed when the socket closed
 	s.control(unix.EPOLL_CTL_DEL, c, nil, &ignored)
 }
 

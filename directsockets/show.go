@@ -18,7 +18,7 @@ type table struct {
 	mu      sync.Mutex
 	tried   bool
 	records []status.Record
-	used    int // // of records, how many were ever used
+	used    int // of records, how many were ever used
 	free    []*status.Record
 }
 
@@ -62,7 +62,7 @@ func show[T any](owner *T, fabric string) *status.Record {
 		fabric = env.fabric
 	}
 	if env.off {
-		return new(status.Record) // // as if the program had no library
+		return new(status.Record) // as if the program had no library
 	}
 	warn()
 	r, seen := shown.take(fabric)

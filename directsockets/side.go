@@ -24,18 +24,18 @@ import (
 // Lock order: rx.mu, tx.mu, rendezvous.mu, channel.mu, side.net.
 type side struct {
 	mu   sync.Mutex
-	torn bool // // a call has handed mu over in the middle; guarded by mu
-	// // held by that call until it has mu again; others wait on it without another lock
+	torn bool // a call has handed mu over in the middle; guarded by mu
+	// held by that call until it has mu again; others wait on it without another lock
 	whole  sync.Mutex
-	plain  atomic.Bool  // // see Conn.begin
-	wanted atomic.Int32 // // goroutines that want mu
-	limit  atomic.Int64 // // the program's deadline, as time since start; 0 if none
+	plain  atomic.Bool  // see Conn.begin
+	wanted atomic.Int32 // goroutines that want mu
+	limit  atomic.Int64 // the program's deadline, as time since start; 0 if none
 
 	net    sync.Mutex // guards what follows
 	set    func(time.Time) error
 	until  time.Time // the deadline as a time
-	inside bool      // // asleep in a call of package net, or about to be
-	rung   bool      // // wake has interrupted this call
+	inside bool      // asleep in a call of package net, or about to be
+	rung   bool      // wake has interrupted this call
 
 	nap   nap
 	timer *time.Timer
@@ -150,9 +150,9 @@ func (s *side) setDeadline(t time.Time) error {
 	if !t.IsZero() {
 		s.limit.Store(max(int64(t.Sub(start)), 1))
 	}
-	s.nap.wake() // // so that it sleeps up to the new one
+	s.nap.wake() // so that it sleeps up to the new one
 	if s.rung {
-		return nil // // the sleeper sets it when it wakes
+		return nil // the sleeper sets it when it wakes
 	}
 	return s.set(t)
 }

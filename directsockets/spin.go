@@ -37,7 +37,7 @@ func (s *spin) time() time.Duration {
 	}
 	d := env.spin >> min(s.halved, 32)
 	if d < spinShortest {
-		s.failed++ // // so that the next retry comes
+		s.failed++ // so that the next retry comes
 		return 0
 	}
 	return d
@@ -75,7 +75,7 @@ func (s *spin) look(ch *channel, ready, stop func() bool) bool {
 		late.Yield()
 		runtime.Gosched()
 	}
-	procs.Store(int32(runtime.GOMAXPROCS(0))) // // here, because it takes a lock of the scheduler
+	procs.Store(int32(runtime.GOMAXPROCS(0))) // here, because it takes a lock of the scheduler
 	s.vain()
 	return false
 }

@@ -53,7 +53,7 @@ const armsToTell = 8
 
 func (ch *channel) watchBell() {
 	defer ch.release()
-	rings := 0 // // since the last one that brought something
+	rings := 0 // since the last one that brought something
 	arms := 0
 	ch.bell.raw.Read(func(uintptr) bool {
 		if rings++; rings > ch.mostRings() {
@@ -68,7 +68,7 @@ func (ch *channel) watchBell() {
 				vain = 0
 			} else if vain++; vain >= calm {
 				if arms++; arms%armsToTell == 0 {
-					ch.ran() // // otherwise the peer does not spin because of where we ran long ago
+					ch.ran() // otherwise the peer does not spin because of where we ran long ago
 				}
 				ch.own.Arm(ourWaiter)
 				if found, credit = ch.scan(); credit {
@@ -130,13 +130,13 @@ const (
 // lock for which a thousand others compete.
 type wish struct {
 	state atomic.Uint32
-	asks  uint64 // // how often the reader has asked for a mark
+	asks  uint64 // how often the reader has asked for a mark
 }
 
 const (
-	wishNone   = 0 // // no mark will come
-	wishAwake  = 1 // // a mark will come, and nobody sleeps
-	wishAsleep = 2 // // a mark will come, and the reader sleeps
+	wishNone   = 0 // no mark will come
+	wishAwake  = 1 // a mark will come, and nobody sleeps
+	wishAsleep = 2 // a mark will come, and the reader sleeps
 )
 
 // grant wakes the reader of c if it sleeps. The reader asks again when it sleeps again.
@@ -162,7 +162,7 @@ func (ch *channel) scan() (found, credit bool) {
 			}
 		}
 	}) {
-		ch.wakeAllLocked() // // a peer may lie about it, so this does not count as found
+		ch.wakeAllLocked() // a peer may lie about it, so this does not count as found
 	}
 	for i := 0; i < len(ch.waiting); {
 		c := ch.waiting[i]
@@ -185,7 +185,7 @@ func (ch *channel) wakeAllLocked() {
 	for _, w := range ch.engaged {
 		if c := w.Value(); c != nil {
 			c.grant()
-			c.rx.nap.wake() // // wakes a reader on a perch
+			c.rx.nap.wake() // wakes a reader on a perch
 		}
 	}
 	for len(ch.waiting) > 0 {
@@ -201,7 +201,7 @@ func (ch *channel) watchRx(c *Conn) {
 	if c.wish.state.Swap(wishAsleep) == wishNone {
 		c.wish.asks++
 	}
-	// // also a fence: sync/atomic
+	// also a fence: sync/atomic
 	c.own.RxWaiters.Store(asleepMask | lane.Ask(ourWaiter, c.wish.asks))
 }
 

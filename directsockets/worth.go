@@ -18,11 +18,11 @@ import (
 // Two processes that count at the same time may lose a count, ports share counters, and a process
 // that can write the board can put anything there: the counter is a hint. worth.c does the same.
 const (
-	worthBrief      = 2   // // short connections, and
-	worthMost       = 6   // // the most that the counter holds
-	worthLaterCalls = 8   // // times as many calls if most are short,
-	worthLaterBytes = 256 // // or times as many bytes
-	worthLong       = 5   // // times the threshold: from here on it was worth a lane
+	worthBrief      = 2   // short connections, and
+	worthMost       = 6   // the most that the counter holds
+	worthLaterCalls = 8   // times as many calls if most are short,
+	worthLaterBytes = 256 // or times as many bytes
+	worthLong       = 5   // times the threshold: from here on it was worth a lane
 )
 
 // brief holds the counters of ports if there is no board.
@@ -35,7 +35,7 @@ func (c *Conn) worthLooking(calls uint64) status.Reason {
 		return reasonNone
 	}
 	c.considered.Store(true)
-	counter := c.home.brief.Load() // // not nil, since the caller has asked the board
+	counter := c.home.brief.Load() // not nil, since the caller has asked the board
 	if calls < worthLaterCalls*env.calls && c.tcpRx.Load()+c.tcpTx.Load() < worthLaterBytes*env.bytes &&
 		counter[c.serverPort()%boardEntries].Load() >= worthBrief {
 		return reasonBrief

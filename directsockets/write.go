@@ -26,10 +26,10 @@ type outbound struct {
 	w        lane.Writer
 	mode     atomic.Int32
 	switches uint64
-	shut     atomic.Bool // // the program has shut it down
-	off      bool        // // it has to stay on TCP
+	shut     atomic.Bool // the program has shut it down
+	off      bool        // it has to stay on TCP
 	full     fullness
-	lent     []byte // // the memory of the current advert
+	lent     []byte // the memory of the current advert
 }
 
 // A fullness is what we know about a reader that takes nothing. A lane holds less than TCP, and
@@ -37,16 +37,16 @@ type outbound struct {
 // itself. So a writer that finds no room for env.stuck, while the reader took nothing, continues by
 // TCP: for a second at first, and for twice as long each time.
 type fullness struct {
-	// // when a write first found no room since the reader took bytes; zero if there is room
+	// when a write first found no room since the reader took bytes; zero if there is room
 	since  time.Time
-	credit uint64    // // the reader's credit at that time
-	until  time.Time // // we write by TCP until then
+	credit uint64    // the reader's credit at that time
+	until  time.Time // we write by TCP until then
 	times  uint
 }
 
 const (
 	mostStuck = 6
-	kickEach  = time.Second / 16 // // pause between signals to a reader that has not taken SWITCH
+	kickEach  = time.Second / 16 // pause between signals to a reader that has not taken SWITCH
 )
 
 // starve notes that there was no room.
@@ -82,7 +82,7 @@ func (c *Conn) stuck() bool {
 		f.since, f.credit = now, credit
 		return false
 	case !c.out.w.Joined():
-		if c.ch.pid > 0 { // // 0: it has no pid in this namespace
+		if c.ch.pid > 0 { // 0: it has no pid in this namespace
 			kick(c.ch.pid)
 		}
 		f.since = now.Add(min(kickEach, env.stuck) - env.stuck)
@@ -119,7 +119,7 @@ func (c *Conn) writeAll(b []byte) (int, error) {
 		case done > 0 && done == len(b):
 		case c.engaged():
 			n, err = c.writeEngaged(b[done:], &z)
-		default: // // here no advert is out
+		default: // here no advert is out
 			n, err = c.writeNative(b[done:])
 		}
 		if done += n; err != errAgain && z.out && err != nil {
@@ -136,7 +136,7 @@ func (c *Conn) writeAll(b []byte) (int, error) {
 func (c *Conn) writeNative(b []byte) (int, error) {
 	c.count()
 	c.tx.enter()
-	if c.closing.Load() { // // Close has announced on the lane how many bytes there are
+	if c.closing.Load() { // Close has announced on the lane how many bytes there are
 		c.tx.leave()
 		return 0, c.opError("write", net.ErrClosed)
 	}
@@ -162,7 +162,7 @@ func (c *Conn) writeEngaged(b []byte, z *advert) (done int, err error) {
 	case c.tx.expired():
 		return 0, c.opError("write", os.ErrDeadlineExceeded)
 	case len(b) == 0:
-		return c.tcp.Write(b) // // the kernel reports an end or an error
+		return c.tcp.Write(b) // the kernel reports an end or an error
 	}
 	if c.news.Load() && c.out.mode.Load() == onLane {
 		c.probeTx()
@@ -319,10 +319,10 @@ func (c *Conn) turnTx() {
 	if back != 0 {
 		c.giveBack(back - 1)
 	}
-	c.showWritten() // // what is taken back goes by TCP
+	c.showWritten() // what is taken back goes by TCP
 	m, _ := out.w.Bytes()
 	if !out.w.Post(lane.Back, m, 0) && !gone {
-		c.reset(reasonHostile) // // an honest peer never exhausts the reserved slots
+		c.reset(reasonHostile) // an honest peer never exhausts the reserved slots
 	}
 	c.writeBy(onTCP)
 	c.ch.ring(c, &c.peer.RxWaiters)
@@ -384,7 +384,7 @@ func (c *Conn) pay() {
 
 // sendTCP writes by TCP without sleeping.
 func (c *Conn) sendTCP(b []byte) (n int, err error) {
-	c.room.Store(false) // // the sentry sets it when there is room again
+	c.room.Store(false) // the sentry sets it when there is room again
 	if !c.control(func(fd int) {
 		for {
 			if n, err = unix.SendmsgN(fd, b, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL); err != unix.EINTR {
@@ -441,7 +441,7 @@ func (c *Conn) put(b []byte, z *advert) (n int, err error) {
 		if out.w.HasAgain() {
 			return 0, errAgain
 		}
-		return c.sendTCP(b) // // the kernel reports EPIPE and all other errors
+		return c.sendTCP(b) // the kernel reports EPIPE and all other errors
 	}
 	poor := out.w.Poor()
 	for n < len(b) {
@@ -462,7 +462,7 @@ func (c *Conn) put(b []byte, z *advert) (n int, err error) {
 		c.ch.ring(c, &c.peer.RxWaiters)
 	}
 	if n == 0 && out.w.Poor() && !poor {
-		return c.put(b, z) // // by TCP, or by slots while the reader has not taken SWITCH
+		return c.put(b, z) // by TCP, or by slots while the reader has not taken SWITCH
 	}
 	if n == 0 {
 		c.starve()

@@ -30,8 +30,8 @@ const pullMost = 1 << 20
 
 // An advert belongs to one Write. Guarded by tx.mu.
 type advert struct {
-	out  bool   // // still advertised, as far as that Write knows
-	seen uint64 // // how much of what was taken the Write has counted
+	out  bool   // still advertised, as far as that Write knows
+	seen uint64 // how much of what was taken the Write has counted
 }
 
 // offer advertises b, except for its last window, if that pays and the reader takes adverts. Write
@@ -128,7 +128,7 @@ func (c *Conn) invite(n int) {
 		return
 	}
 	in.r.Invite(0)
-	c.ch.ring(c, &c.peer.TxWaiters) // // an advert may be out
+	c.ch.ring(c, &c.peer.TxWaiters) // an advert may be out
 }
 
 // pull copies from the advert at the read position, at most pullMost bytes. It returns 0 if the

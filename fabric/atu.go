@@ -44,9 +44,9 @@ type ATUTable []uint64
 
 // A Translation is what an NLA range means in its owner's memory.
 type Translation struct {
-	Memory  uint32 // the backend's name of the memory
-	table   ATUTable
-	// // of the range: in the memory if contiguous, else from the start of the first page
+	Memory uint32 // the backend's name of the memory
+	table  ATUTable
+	// of the range: in the memory if contiguous, else from the start of the first page
 	offset  uint64
 	n       uint64
 	gat     uint64
@@ -122,7 +122,7 @@ type ATU struct {
 	first uint16 // generation
 
 	mu    sync.Mutex
-	used  [Windows / 64]uint64 // // base entries in use, also while they drain
+	used  [Windows / 64]uint64 // base entries in use, also while they drain
 	pages pageSpans
 	spans [Windows]pageSpan // the page entries of each window
 }
@@ -164,7 +164,7 @@ func (u *ATU) Register(mem uint32, size int, vpid VPID, w WindowSpec) (NLA, erro
 	u.spans[i] = span
 	e := u.table[i*atuEntryWords:][:atuEntryWords]
 	gen := u.first
-	if e[0] != 0 { // // used before: the word still holds the last generation
+	if e[0] != 0 { // used before: the word still holds the last generation
 		gen = uint16(e[0]+1) & 0x7fff
 	}
 	w0 := uint64(gen) | atuValid | uint64(w.Rights&3)<<16 | uint64(w.PageSize)<<18 | uint64(vpid)<<24
@@ -222,7 +222,7 @@ func (u *ATU) Invalidate(a NLA) bool {
 	if e[0]&atuValid == 0 || uint16(e[0]&0x7fff) != a.Generation() {
 		return false
 	}
-	atomic.SwapUint64(&e[0], e[0]&^atuValid) // // a full fence, also for the race detector
+	atomic.SwapUint64(&e[0], e[0]&^atuValid) // a full fence, also for the race detector
 	return true
 }
 

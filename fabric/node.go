@@ -68,8 +68,8 @@ type PortInterrupts struct {
 // An Event reports that a node joined or left.
 type Event struct {
 	Node    NodeID
-	Joined  bool // // otherwise it left
-	Crashed bool // // it left without saying goodbye
+	Joined  bool // otherwise it left
+	Crashed bool // it left without saying goodbye
 }
 
 // An Interrupt is a source of interrupts, raised by the ports opened with it.

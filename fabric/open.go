@@ -18,8 +18,8 @@ var ErrScheme = errors.New("fabric: no such backend")
 //	/run/exn                           the same
 //	ofi:tcp?nodes=/etc/exnet/nodes.toml  libfabric, its provider, and options
 type Place struct {
-	Scheme  string     // // of the backend
-	Name    string     // // of what the backend attaches to: a directory, a provider
+	Scheme  string     // of the backend
+	Name    string     // of what the backend attaches to: a directory, a provider
 	Options url.Values // each at most once
 }
 

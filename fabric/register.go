@@ -12,23 +12,23 @@ const (
 	RegGroups                  // group membership, bit g = group g; writable
 	RegScratch                 // no meaning; writable, for tests and tools
 
-	RegVELOSent            // messages accepted by Send; a multicast counts once
-	RegVELOSentBytes       // // their payload bytes
-	RegVELOReceived        // // messages returned by Poll
-	RegVELOReceivedBytes   // // their payload bytes
-	RegVELOFull            // Sends refused with ErrFull
-	RegVELONoPort          // messages for a VPID that is not open here
-	// // messages that a closing port had not polled, or that were in flight to it
+	RegVELOSent          // messages accepted by Send; a multicast counts once
+	RegVELOSentBytes     // their payload bytes
+	RegVELOReceived      // messages returned by Poll
+	RegVELOReceivedBytes // their payload bytes
+	RegVELOFull          // Sends refused with ErrFull
+	RegVELONoPort        // messages for a VPID that is not open here
+	// messages that a closing port had not polled, or that were in flight to it
 	RegVELODiscarded
 	RegVELOMulticastCopies // copies made of multicast messages, without those lost
 	RegVELOMulticastLost   // copies lost at full members; both at the sender
 
 	RegRMAPuts      // PUTs posted, without immediate ones
-	RegRMAPutBytes  // // their bytes
+	RegRMAPutBytes  // their bytes
 	RegRMAGets      // GETs posted
-	RegRMAGetBytes  // // their bytes
+	RegRMAGetBytes  // their bytes
 	RegRMAImmediate // immediate PUTs posted
-	RegRMAPackets   // // network packets of these PUTs and GETs, 496 bytes each
+	RegRMAPackets   // network packets of these PUTs and GETs, 496 bytes each
 	RegRMAFull      // Posts refused with ErrFull
 	RegRMARequester // requester notifications polled
 	RegRMAResponder // responder notifications polled
@@ -36,7 +36,7 @@ const (
 	RegRMAFaults    // notifications with a fault polled
 	RegRMADiscarded // notifications that a closing port had not polled
 
-	RegTLBHits    // // translations found in the port's own table
+	RegTLBHits    // translations found in the port's own table
 	RegTLBMisses  // translations that had to be fetched from the peer
 	RegATUFaults  // operations posted here that failed translation
 	RegATUWindows // windows registered now
@@ -45,9 +45,9 @@ const (
 	RegLinkRetransmissions // packets sent again by the link
 	RegLinkFailures        // packets given up after retransmissions
 
-	// // interrupts raised, by the sender's or the receiver's node; the backend chooses
+	// interrupts raised, by the sender's or the receiver's node; the backend chooses
 	RegInterrupts
-	// // messages that needed none, because the receiver was awake or already notified
+	// messages that needed none, because the receiver was awake or already notified
 	RegInterruptsSuppressed
 
 	RegPeers           // nodes attached besides this one

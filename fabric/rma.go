@@ -152,10 +152,10 @@ const (
 	FaultVPID         // the window belongs to another VPID, here or there
 	FaultRights       // the window does not allow this access
 	FaultNode         // the target node is unknown or went away before the operation began
-	// // the target, or the way to it, was lost during the operation (NET-8); a part may have
+	// the target, or the way to it, was lost during the operation (NET-8); a part may have
 	// been written
 	FaultLink
-	FaultMemory       // the target could not give access: out of memory or descriptors
+	FaultMemory // the target could not give access: out of memory or descriptors
 	faultEnd
 )
 

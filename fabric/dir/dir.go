@@ -116,7 +116,7 @@ func Open(path string, peers Peers) (*os.File, error) {
 
 // look opens a directory. The last part of the path must not be a symbolic link.
 func look(path string) (*os.File, error) {
-	plain := strings.TrimRight(path, "/") // // with a trailing slash, a link would be followed
+	plain := strings.TrimRight(path, "/") // with a trailing slash, a link would be followed
 	fd, err := unix.Open(plain, unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err == nil {
 		return os.NewFile(uintptr(fd), plain), nil

@@ -23,9 +23,9 @@ type channel struct {
 	peer    *peer
 	serial  uint32 // names the channel in epoll data
 	tx      region
-	rx      atomic.Pointer[region] // // nil until the peer has sent it
-	dropped atomic.Bool            // // the peer misbehaved; teardown is in progress
-	// // port halves that still read it although the peer is gone; under Node.mu
+	rx      atomic.Pointer[region] // nil until the peer has sent it
+	dropped atomic.Bool            // the peer misbehaved; teardown is in progress
+	// port halves that still read it although the peer is gone; under Node.mu
 	readers int
 
 	txFlows map[flowWord]*txFlow
@@ -150,7 +150,7 @@ func (ch *channel) close() {
 	}
 	ch.doorMu.Unlock()
 	rx := ch.rx.Swap(nil)
-	if rx != nil && rx.fd < 0 { // // in the channel to ourselves, rx is tx
+	if rx != nil && rx.fd < 0 { // in the channel to ourselves, rx is tx
 		rx.unmap()
 	}
 	ch.tx.unmap()

@@ -43,7 +43,7 @@ func (n *Node) Close() error {
 	finished.Wait()
 	n.mu.Lock()
 	for conn := range n.connections {
-		conn.Close() // // including those of nodes that have not introduced themselves yet
+		conn.Close() // including those of nodes that have not introduced themselves yet
 	}
 	n.mu.Unlock()
 	n.events.close()

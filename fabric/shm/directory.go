@@ -47,7 +47,7 @@ func DefaultDir() string {
 // A directory is an open fabric directory.
 type directory struct {
 	path   string
-	shared bool // // a group may attach, not only one user
+	shared bool // a group may attach, not only one user
 	made   bool // by this node
 }
 
@@ -75,7 +75,7 @@ func openDirectory(path string) (*directory, error) {
 	}
 	if err := d.checkMarker(); err != nil {
 		if d.made {
-			os.Remove(path) // // fails, as it should, if somebody else has used it meanwhile
+			os.Remove(path) // fails, as it should, if somebody else has used it meanwhile
 		}
 		return nil, err
 	}
@@ -99,7 +99,7 @@ func (d *directory) discard() error {
 		name := e.Name()
 		empty := e.IsDir() && os.Remove(filepath.Join(d.path, name)) == nil
 		if name != markerFile && name != lockFile && !empty {
-			return nil // // somebody else uses it
+			return nil // somebody else uses it
 		}
 	}
 	gone := fmt.Sprintf("%s.gone-%d", d.path, os.Getpid())
@@ -239,7 +239,7 @@ func (i NodeInfo) String() string {
 // List returns the live nodes of a fabric directory, in ID order.
 func List(path string) ([]NodeInfo, error) {
 	switch _, err := os.Stat(filepath.Join(path, markerFile)); {
-		// // List itself must not make a fabric
+	// List itself must not make a fabric
 	case errors.Is(err, unix.ENOTDIR):
 		return nil, notADirectory(path)
 	case errors.Is(err, fs.ErrNotExist):
@@ -296,7 +296,7 @@ func (d *directory) holder(id fabric.NodeID) (NodeInfo, bool) {
 	}
 	info := NodeInfo{Node: id}
 	if text, err := os.ReadFile(d.lockPath(id)); err != nil || json.Unmarshal(text, &info) != nil {
-		info = NodeInfo{Program: "unknown"} // // the holder is just writing the file
+		info = NodeInfo{Program: "unknown"} // the holder is just writing the file
 	}
 	info.Node = id
 	return info, true
@@ -365,7 +365,7 @@ func (d *directory) claim(want fabric.NodeID) (fabric.NodeID, *os.File, error) {
 func (d *directory) openLock(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, d.fileMode())
 	if err == nil {
-		f.Chmod(d.fileMode()) // // fails if another user owns it, who has set the mode already
+		f.Chmod(d.fileMode()) // fails if another user owns it, who has set the mode already
 	}
 	return f, err
 }

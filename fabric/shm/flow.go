@@ -39,7 +39,7 @@ type txFlow struct {
 	tail   uint64
 	credit uint64 // the last value of the receiver's credit word
 	port   *uint64
-	seen   portWord // // the port word at the last look
+	seen   portWord // the port word at the last look
 	count  *transmitCounters
 	ch     *channel
 	to     fabric.Address
@@ -142,7 +142,7 @@ type rxFlow struct {
 	ch       *channel
 	from     fabric.Address
 	word     flowWord
-	draining bool // // the peer is gone; the flow goes when it is empty
+	draining bool // the peer is gone; the flow goes when it is empty
 }
 
 // peek returns the next slot for port half r and its status word; ok is false if there is none. An

@@ -23,9 +23,9 @@ import (
 // it afterwards, its load of paused comes afterwards as well, sees paused, and the owner backs off.
 // The release store in leave orders the owner's changes before those of the other.
 type gate struct {
-	busy   uint32 // // written only by the owner
+	busy   uint32 // written only by the owner
 	paused atomic.Uint32
-	mu     sync.Mutex // // between goroutines that pause
+	mu     sync.Mutex // between goroutines that pause
 	closed bool       // under mu
 }
 

@@ -29,7 +29,7 @@ type interrupt struct {
 	epoch *uint64
 	// sources are the port halves to look at. They are changed by copy.
 	sources atomic.Pointer[[]source]
-	woken   atomic.Bool // // by Wake, not reported by Wait yet
+	woken   atomic.Bool // by Wake, not reported by Wait yet
 
 	// mu guards what follows, and the descriptors against Close. The sleeper does not hold it;
 	// waiting says that it uses epfd.
@@ -44,7 +44,7 @@ type interrupt struct {
 
 // A source is a port half that can raise an interrupt.
 type source interface {
-	// // ready reports whether there is work. The half's goroutine calls it.
+	// ready reports whether there is work. The half's goroutine calls it.
 	ready() bool
 	// progress returns how many messages and credits have come from a channel, and how many may
 	// be in flight.
@@ -56,7 +56,7 @@ type source interface {
 type ringAccount struct {
 	ch      *channel
 	edges   uint64
-	allowed uint64 // // when last computed
+	allowed uint64 // when last computed
 }
 
 // ringSlack covers the edges that registration itself makes, and the rings for a new flow or
@@ -100,7 +100,7 @@ func (i *interrupt) watch(fd int, serial uint32) error {
 // connect gives the peer of a channel a doorbell for this interrupt.
 func (i *interrupt) connect(ch *channel) error {
 	if ch.peer.conn == nil {
-		return nil // // to ourselves: raise does it
+		return nil // to ourselves: raise does it
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -358,7 +358,7 @@ func (i *interrupt) shut() {
 	i.closed = true
 	i.giveIndex()
 	if i.waiting {
-		ringEventfd(i.wakefd) // // then Wait frees it
+		ringEventfd(i.wakefd) // then Wait frees it
 	} else {
 		i.free()
 	}
@@ -373,7 +373,7 @@ func (i *interrupt) free() {
 
 // epollWait sleeps with the precision of the clock if the kernel can.
 func epollWait(epfd int, events []unix.EpollEvent, timeout time.Duration) int {
-	if timeout == 0 { // // it never sleeps, so do not notify the scheduler
+	if timeout == 0 { // it never sleeps, so do not notify the scheduler
 		n, _, e := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(epfd), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), 0, 0, 0)
 		if e != 0 {
 			return 0

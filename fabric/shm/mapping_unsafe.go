@@ -11,23 +11,21 @@ import (
 	"exnet/fabric"
 )
 
-// Shared memory is memfds. The owner makes one, maps it, and seals it; a peer
-// checks the seals and the size before it maps it, so that no later
-// truncation can turn a load into a SIGBUS.
+// Shared memory consists of memfds. The owner makes one, maps it, and seals it. A peer checks the
+// seals and the size before it maps it, so that no later truncation can turn a load into a SIGBUS.
 
 const (
 	sealsShared = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
-	// sealsOwner: the owner's present mapping stays writable; no other
-	// mapping, write, or hole punch is possible for anyone, however the file
-	// is reopened.
+	// sealsOwner: the owner's present mapping stays writable. Nobody can make another writable
+	// mapping, write, or punch a hole, however the file is reopened.
 	sealsOwner = sealsShared | unix.F_SEAL_FUTURE_WRITE
 )
 
-// A mapping is a mapped memfd. That of a call that failed is empty, and can be
-// unmapped: its descriptor is -1, not 0.
+// A mapping is a mapped memfd. A failed call returns an empty one, which can be unmapped: its
+// descriptor is -1, not 0.
 type mapping struct {
 	b  []byte
-	fd int // the owner's descriptor, to hand out; -1 for a peer's memory
+	fd int // the owner's descriptor, to pass to peers; -1 for a peer's memory
 }
 
 // newMemfd makes, maps and seals shared memory of a page-rounded size.
@@ -62,8 +60,8 @@ func newMemfd(name string, size int, peerWrites bool) (mapping, error) {
 	return m, nil
 }
 
-// mapPeer maps a descriptor that a peer sent, which must be a memfd of
-// exactly this size that nobody can resize. It does not take the descriptor.
+// mapPeer maps a descriptor that a peer sent. It must be a memfd of exactly this size that nobody
+// can resize. The caller keeps the descriptor.
 func mapPeer(fd, size int, write bool) (mapping, error) {
 	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
 	if err != nil || seals&sealsShared != sealsShared {
@@ -84,7 +82,7 @@ func mapPeer(fd, size int, write bool) (mapping, error) {
 	return mapping{b: b, fd: -1}, nil
 }
 
-// importable checks a mapping as each peer will, and duplicates its file.
+// importable checks a mapping as each peer will do, and duplicates its file.
 func importable(m fabric.Mapping) (fd int, err error) {
 	seals, err := unix.FcntlInt(m.File, unix.F_GET_SEALS, 0)
 	if err != nil || seals&sealsShared != sealsShared {
@@ -100,7 +98,7 @@ func importable(m fabric.Mapping) (fd int, err error) {
 	return fd, nil
 }
 
-// unmap gives the memory back; nobody may use it any more.
+// unmap frees the mapping. Nobody may use it any more.
 func (m *mapping) unmap() {
 	if m.b != nil {
 		unix.Munmap(m.b)
@@ -112,8 +110,8 @@ func (m *mapping) unmap() {
 	}
 }
 
-// slice returns bytes [off, off+n) of the mapping, or false when they are not
-// in it: off and n come from a peer.
+// slice returns bytes [off, off+n) of the mapping, or false if they are not in it: off and n come
+// from a peer.
 func (m *mapping) slice(off, n uint64) ([]byte, bool) {
 	size := uint64(len(m.b))
 	if off > size || n > size-off {
@@ -122,13 +120,13 @@ func (m *mapping) slice(off, n uint64) ([]byte, bool) {
 	return m.b[off : off+n], true
 }
 
-// word8 returns the aligned 8 bytes b as a word, for access in one piece.
+// word8 returns the 8 bytes b, if aligned, as a word that can be accessed in one piece.
 func word8(b []byte) (*uint64, bool) {
 	p := unsafe.Pointer(&b[0])
 	return (*uint64)(p), len(b) >= 8 && uintptr(p)&7 == 0
 }
 
-// limitError names the remedy for errors that come from resource limits.
+// limitError adds the remedy to an error that a resource limit causes.
 func limitError(err error) error {
 	switch {
 	case errors.Is(err, unix.EMFILE):

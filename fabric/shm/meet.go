@@ -12,10 +12,10 @@ import (
 	"exnet/fabric"
 )
 
-// How nodes meet. Each connects to those that were attached before it, so each
-// pair connects once.
+// How nodes meet: each node connects to those that were attached before it, so each pair connects
+// once.
 
-// accept takes the connections of nodes that attach after us.
+// accept accepts the connections of nodes that attach after us.
 func (n *Node) accept() {
 	for {
 		conn, err := n.listener.AcceptUnix()
@@ -30,7 +30,7 @@ func (n *Node) accept() {
 		case n.greeting <- struct{}{}:
 			n.wg.Go(func() { n.meet(conn, fabric.NodeAny, sync.OnceFunc(func() { <-n.greeting })) })
 		default:
-			conn.Close() // nobody honest has so many in the making
+			conn.Close() // honest nodes never have so many in progress
 		}
 	}
 }
@@ -42,15 +42,15 @@ func (n *Node) connect(id fabric.NodeID, met func()) {
 	conn, err := d.Dial("unixpacket", n.dir.socket(id))
 	if err != nil {
 		met()
-		return // it left meanwhile
+		return // it has left meanwhile
 	}
 	n.meet(conn.(*net.UnixConn), id, met)
 }
 
-// meet introduces the two nodes to each other and serves the peer until it is
-// gone. Who connected says hello first, and is answered only when the other
-// has entered it in its tables: when it knows us, we know it. Who connected
-// waits for the answer as long as it takes, the other may be stopped for now.
+// meet introduces the two nodes to each other, and serves the peer until it is gone. The node that
+// connected says hello first. The other answers only after it has entered it in its tables: when
+// that node knows us, we know it. The node that connected waits for the answer as long as it takes,
+// since the other may be stopped for now.
 func (n *Node) meet(conn *net.UnixConn, want fabric.NodeID, met func()) {
 	defer met()
 	defer conn.Close()
@@ -89,8 +89,8 @@ func (n *Node) meet(conn *net.UnixConn, want fabric.NodeID, met func()) {
 	n.removePeer(p)
 }
 
-// greets keeps the list of connections, which Close ends. It returns false
-// when the node is closed.
+// greets maintains the list of connections, which Close ends. It returns false if the node is
+// closed.
 func (n *Node) greets(conn *net.UnixConn, yes bool) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -118,7 +118,7 @@ func (n *Node) sayHello(conn *net.UnixConn) error {
 	return writeMessage(conn, message{kind: msgHello, a: regionVersion, b: uint64(n.id), d: regionMagic}, fd)
 }
 
-// hearHello maps the peer's node region.
+// hearHello receives and maps the peer's node region.
 func (n *Node) hearHello(conn *net.UnixConn, want fabric.NodeID) (*peer, error) {
 	m, fd, err := readMessage(conn)
 	if err != nil {
@@ -139,8 +139,8 @@ func (n *Node) hearHello(conn *net.UnixConn, want fabric.NodeID) (*peer, error) 
 	return p, err
 }
 
-// checkCredentials makes sure that the peer runs as the user who claimed the
-// node ID, which the file system keeps.
+// checkCredentials checks that the peer runs as the user who claimed the node ID, according to the
+// file system.
 func (n *Node) checkCredentials(conn *net.UnixConn, id fabric.NodeID) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -163,8 +163,8 @@ func (n *Node) checkCredentials(conn *net.UnixConn, id fabric.NodeID) error {
 	return nil
 }
 
-// addPeer enters a peer into the tables. A predecessor under the same ID is
-// dead, since its claim is gone, but we may not have noticed yet.
+// addPeer enters a peer into the tables. A predecessor with the same ID is dead, since it has lost
+// its claim, but we may not have noticed that yet.
 func (n *Node) addPeer(p *peer) error {
 	for end := time.Now().Add(handshakePatience); ; time.Sleep(time.Millisecond) {
 		n.mu.Lock()

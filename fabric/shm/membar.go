@@ -24,7 +24,7 @@ func membarrier() {
 			return
 		}
 	}
-	// Where a sandbox forbids the call: store buffers drain within
-	// microseconds by themselves, a millisecond is ample.
+	// If a sandbox forbids the call: store buffers drain within microseconds by themselves, so
+	// a millisecond is ample.
 	time.Sleep(time.Millisecond)
 }

@@ -10,17 +10,17 @@ import (
 	"exnet/fabric"
 )
 
-// A memory is shareable memory of this node: a memfd of its own, which a peer
-// is given when it first uses a window of it.
+// A memory is shareable memory of this node. It is a memfd of its own, which a peer receives when
+// it first uses a window of it.
 type memory struct {
 	n    *Node
 	id   uint32
 	most fabric.Rights
 	m    mapping
-	kept bool     // the mapping is its maker's, who also unmaps it
+	kept bool     // the mapping belongs to its maker, who also unmaps it
 	own  imported // m as our own operations see it
-	// Under Node.mu: windows counts those not released yet, holders are the
-	// peers that were given the memory.
+	// Under Node.mu: windows counts the windows that are not released yet, and holders are the
+	// peers that have received the memory.
 	windows int
 	holders map[*peer]bool
 }
@@ -61,7 +61,7 @@ func (n *Node) Import(from fabric.Mapping, most fabric.Rights) (fabric.Memory, e
 	return n.enterMemory(mapping{b: from.Bytes, fd: fd}, most, true)
 }
 
-// enterMemory takes a mapping, whose bytes are reserved in the budget, into the table.
+// enterMemory enters a mapping, whose bytes are reserved in the budget, into the table.
 func (n *Node) enterMemory(m mapping, most fabric.Rights, kept bool) (fabric.Memory, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -76,7 +76,7 @@ func (n *Node) enterMemory(m mapping, most fabric.Rights, kept bool) (fabric.Mem
 	return mem, nil
 }
 
-// giveBack ends the mapping, or only our hold on it.
+// giveBack ends the mapping, or only our registration of it.
 func (m *memory) giveBack() {
 	m.n.budget.release(len(m.m.b))
 	if m.kept {
@@ -91,7 +91,7 @@ func (m *memory) Bytes() []byte { return m.m.b }
 func (m *memory) Free() error {
 	n := m.n
 	n.mu.Lock()
-	if n.memories[m.id] != m { // freed already
+	if n.memories[m.id] != m { // it has been freed already
 		n.mu.Unlock()
 		return fabric.ErrClosed
 	}
@@ -170,7 +170,7 @@ func (w *window) deregisterLocked() {
 	}
 	w.stale = true
 	delete(w.port.windows, w)
-	if n.closed { // the table goes, or is gone
+	if n.closed { // the table is going, or gone
 		w.mem.windows--
 		close(w.released)
 		return
@@ -191,15 +191,14 @@ func (w *window) releaseLocked() {
 	close(w.released)
 }
 
-// A requester names the window it uses in its own region, fences, and then
-// looks the window up; we make the window stale, fence, and then look for our
-// windows in the requesters' regions. Either it finds the window stale or we
-// find it named.
+// A requester names the window that it uses in its own region, fences, and then looks the window
+// up. We make the window stale, fence, and then look for our windows in the requesters' regions. So
+// either the requester finds the window stale, or we find it named.
 const useMark = 1 << 63
 
 func useOf(a fabric.NLA) uint64 { return uint64(a)&^(fabric.MaxWindow-1) | useMark }
 
-// inUse reports whether an operation is using a window of ours; mu is held.
+// inUse reports whether an operation is using a window of ours. The caller holds mu.
 func (n *Node) inUse(a fabric.NLA) bool {
 	want := useOf(a)
 	for _, p := range n.allPeers() {
@@ -225,7 +224,7 @@ func (n *Node) inUse(a fabric.NLA) bool {
 	return false
 }
 
-// drain releases windows as soon as nobody uses them; mu is held.
+// drain releases windows as soon as nobody uses them. The caller holds mu.
 func (n *Node) drain() {
 	if n.drains || len(n.draining) == 0 {
 		return

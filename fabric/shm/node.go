@@ -16,22 +16,22 @@ import (
 	"exnet/fabric"
 )
 
-// Config says which fabric to attach to, and as what.
+// Config determines which fabric to attach to, and how.
 type Config struct {
 	// Dir is the fabric directory; empty means DefaultDir.
 	Dir string
-	// Node is the wanted ID, or fabric.NodeAny for the lowest free one.
+	// Node is the requested ID, or fabric.NodeAny for the lowest free one.
 	Node fabric.NodeID
-	// Memory bounds the shared memory that the node may come to touch, in
-	// bytes; 0 means half of what the machine, the cgroup and RLIMIT_AS allow.
+	// Memory limits the shared memory that the node may touch, in bytes. 0 means half of what
+	// the machine, the cgroup and RLIMIT_AS allow.
 	Memory int64
 }
 
 // A Node is an attachment to a fabric directory; it implements fabric.Node.
 //
-// Locks, in the order they are taken: a port half's gate by its owner, mu, an
-// interrupt's mu, a channel's doorMu, a peer's sendMu. Who pauses a gate holds
-// none of them, but may then take mu.
+// Locks, in the order in which they are taken: a port half's gate by its owner, mu, an interrupt's
+// mu, a channel's doorMu, a peer's sendMu. A goroutine that pauses a gate holds none of them, but
+// may then take mu.
 type Node struct {
 	id       fabric.NodeID
 	dir      *directory
@@ -49,7 +49,7 @@ type Node struct {
 	peerList   atomic.Pointer[[]*peer]
 	interrupts [maxInterrupts]atomic.Pointer[interrupt]
 
-	greeting chan struct{} // one for each connection not introduced yet
+	greeting chan struct{} // one entry for each connection that has not introduced itself yet
 
 	mu          sync.Mutex
 	closed      bool
@@ -66,8 +66,8 @@ type Node struct {
 
 var _ fabric.Node = (*Node)(nil)
 
-// Attach joins a fabric, making its directory if need be. It returns when all
-// nodes that were attached before are connected, or a second has passed.
+// Attach joins a fabric, and makes its directory if necessary. It returns when all nodes that were
+// attached before are connected, or after a second.
 func Attach(c Config) (*Node, error) {
 	if c.Dir == "" {
 		c.Dir = DefaultDir()
@@ -100,10 +100,10 @@ func Attach(c Config) (*Node, error) {
 	return n, nil
 }
 
-// enter opens a fabric directory and locks it. One that is removed in between, by who
-// made it and failed, is made anew.
+// enter opens a fabric directory and locks it. If the directory is removed in between, by a node
+// that made it and failed, enter makes it again.
 func enter(path string) (dir *directory, unlock func(), err error) {
-	const tries = 10 // each meets another failure
+	const tries = 10 // each try meets another failure
 	for range tries {
 		if dir, err = openDirectory(path); err != nil {
 			return nil, nil, err
@@ -115,9 +115,8 @@ func enter(path string) (dir *directory, unlock func(), err error) {
 	return dir, unlock, err
 }
 
-// attachLocked does what must happen before the next node may attach: with the
-// ID claimed and the socket listening, later nodes find us, and we find the
-// earlier ones, so that each pair connects once.
+// attachLocked does what must happen before the next node may attach. It claims the ID and listens
+// on the socket. Then later nodes find us and we find the earlier ones, so each pair connects once.
 func attachLocked(c Config, dir *directory) (_ *Node, others []fabric.NodeID, err error) {
 	id, lock, err := dir.claim(c.Node)
 	if err != nil {
@@ -136,7 +135,7 @@ func attachLocked(c Config, dir *directory) (_ *Node, others []fabric.NodeID, er
 	if n.region.mapping, err = newMemfd("exnet-node", nodeSize, false); err != nil {
 		return nil, nil, err
 	}
-	var first [2]byte // another one in each life of the node
+	var first [2]byte // different in each life of the node
 	rand.Read(first[:])
 	n.atu = fabric.NewATU(n.region.atu(), binary.NativeEndian.Uint16(first[:]))
 	*n.region.register(fabric.RegNodeID) = uint64(id)
@@ -150,7 +149,7 @@ func attachLocked(c Config, dir *directory) (_ *Node, others []fabric.NodeID, er
 	if n.listener, err = net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"}); err != nil {
 		return nil, nil, limitError(err)
 	}
-	n.listener.SetUnlinkOnClose(false) // abandon does, under the lock
+	n.listener.SetUnlinkOnClose(false) // abandon does that, under the lock
 	if err = os.Chmod(path, dir.fileMode()); err != nil {
 		return nil, nil, err
 	}
@@ -166,7 +165,7 @@ func attachLocked(c Config, dir *directory) (_ *Node, others []fabric.NodeID, er
 	return n, others, nil
 }
 
-// release gives back what does not depend on peers.
+// release frees what does not depend on peers.
 func (n *Node) release() {
 	if n.listener != nil {
 		n.listener.Close()
@@ -213,10 +212,10 @@ func (n *Node) Members(g fabric.Group) []fabric.NodeID {
 	return ids
 }
 
-// allPeers lists the peers and ourselves; mu is held.
+// allPeers returns the peers and ourselves. The caller holds mu.
 func (n *Node) allPeers() []*peer { return append([]*peer{n.self.peer}, *n.peerList.Load()...) }
 
-// peersChanged publishes the table of peers; mu is held.
+// peersChanged publishes the table of peers. The caller holds mu.
 func (n *Node) peersChanged() {
 	list := make([]*peer, 0, len(n.peers))
 	for _, p := range n.peers {
@@ -257,7 +256,7 @@ func (n *Node) NewInterrupt() (fabric.Interrupt, error) {
 	return nil, fmt.Errorf("interrupt: all %d are in use; close one, or share it between ports: %w", maxInterrupts, fabric.ErrMemory)
 }
 
-// raise wakes an interrupt of ours.
+// raise wakes one of our own interrupts.
 func (n *Node) raise(irq int) {
 	if i := n.interrupts[irq].Load(); i != nil {
 		i.nudge()
@@ -288,7 +287,7 @@ func (n *Node) OpenRMA(v fabric.VPID, irq fabric.PortInterrupts) (fabric.RMA, er
 	return p, nil
 }
 
-// rmaPorts lists the open RMA ports; mu is held.
+// rmaPorts returns the open RMA ports. The caller holds mu.
 func (n *Node) rmaPorts() []*rmaPort {
 	list := make([]*rmaPort, 0, len(n.rma))
 	for _, p := range n.rma {
@@ -297,7 +296,7 @@ func (n *Node) rmaPorts() []*rmaPort {
 	return list
 }
 
-// openPorts lists the ports of both units; mu is held.
+// openPorts returns the open ports of both units. The caller holds mu.
 func (n *Node) openPorts() []*port {
 	var list []*port
 	for u := range n.ports {

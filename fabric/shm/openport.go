@@ -7,11 +7,11 @@ import (
 	"exnet/fabric"
 )
 
-// Opening and closing ports. A port word in the node region tells senders
-// whether a port is open; what they sent before they noticed that it closed is
-// discarded when it closes, or when a later port of that VPID finds it.
+// Opening and closing ports: a port word in the node region tells senders whether a port is open. A
+// message that a sender sends before it notices that the port has closed is discarded: either while
+// the port closes, or by a later port of that VPID that finds it.
 
-// openPort fills in p, whose receive half is looked at through rx.
+// openPort fills in p. The interrupt looks at its receive half through rx.
 func (n *Node) openPort(p *port, rx source, u fabric.Unit, v fabric.VPID, irq fabric.PortInterrupts) error {
 	rxIrq, err := n.ownInterrupt(irq.Receive)
 	if err != nil {
@@ -69,7 +69,7 @@ func (n *Node) openPort(p *port, rx source, u fabric.Unit, v fabric.VPID, irq fa
 	return nil
 }
 
-// ownInterrupt checks that an interrupt is this node's, or nil.
+// ownInterrupt checks that an interrupt belongs to this node, or is nil.
 func (n *Node) ownInterrupt(i fabric.Interrupt) (*interrupt, error) {
 	if i == nil {
 		return nil, nil
@@ -81,7 +81,7 @@ func (n *Node) ownInterrupt(i fabric.Interrupt) (*interrupt, error) {
 	return own, nil
 }
 
-// freeVPID checks or chooses a VPID; mu is held.
+// freeVPID checks or chooses a VPID. The caller holds mu.
 func (n *Node) freeVPID(u fabric.Unit, v fabric.VPID) (fabric.VPID, error) {
 	if n.closed {
 		return 0, fabric.ErrClosed
@@ -103,7 +103,7 @@ func (n *Node) freeVPID(u fabric.Unit, v fabric.VPID) (fabric.VPID, error) {
 	return v, nil
 }
 
-// closePort closes a port; once.
+// closePort closes a port, once.
 func (n *Node) closePort(p *port, rx source) {
 	u, v := p.tx.unit, p.tx.self.VPID
 	n.mu.Lock()
@@ -118,7 +118,7 @@ func (n *Node) closePort(p *port, rx source) {
 	}
 	if p.rx.irq != nil {
 		p.rx.irq.detach(rx)
-		p.rx.irq.Wake() // its owner may be asleep and should learn of it
+		p.rx.irq.Wake() // its owner may be asleep, and should notice the close
 	}
 	if p.tx.irq != nil {
 		p.tx.irq.detach(&p.tx)
@@ -126,11 +126,11 @@ func (n *Node) closePort(p *port, rx source) {
 	}
 	n.mu.Lock()
 	n.ports[u][v] = nil
-	delete(n.rma, p) // not earlier: who unmaps memory asks these ports to forget it
+	delete(n.rma, p) // not earlier: a goroutine that unmaps memory asks these ports to forget it
 	n.mu.Unlock()
 }
 
-// openFlow finds or makes the flow from a port of ours to a port anywhere.
+// openFlow finds or makes the flow from one of our ports to a port of any node.
 func (n *Node) openFlow(u fabric.Unit, src fabric.VPID, to fabric.Address) (*txFlow, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -14,9 +14,9 @@ import (
 	"exnet/fabric"
 )
 
-// A peer is another node, as long as the control socket to it lives. The
-// socket's hang-up is how its death is noticed, so the socket is made with
-// every node at once, the channel only when a message is sent.
+// A peer is another node, as long as the control socket to it lives. The hang-up of that socket is
+// how we notice its death. So we make the socket with every node at once, and the channel only when
+// a message is sent.
 type peer struct {
 	n       *Node
 	id      fabric.NodeID
@@ -24,10 +24,10 @@ type peer struct {
 	region  region        // the peer's node region
 	channel *channel      // under Node.mu; set once
 	imports map[uint32]*imported
-	bye     bool // it said that it leaves
+	bye     bool // it has announced that it leaves
 	gone    atomic.Bool
 
-	registersSent, registersDone atomic.Uint64 // writes to its registers, and answers
+	registersSent, registersDone atomic.Uint64 // our writes to its registers, and its answers
 
 	sendMu sync.Mutex
 	queue  []outgoing
@@ -36,19 +36,19 @@ type peer struct {
 	over   bool
 }
 
-// outgoing is a message with a descriptor of its own, or -1.
+// outgoing is a message with its own descriptor, or -1.
 type outgoing struct {
 	m  message
 	fd int
 }
 
 const (
-	// handshakePatience bounds how long a peer may take to say hello.
+	// handshakePatience is how long a peer may take to say hello.
 	handshakePatience = 5 * time.Second
-	// maxGreetings bounds the connections that have not introduced themselves.
+	// maxGreetings limits the connections that have not introduced themselves.
 	maxGreetings = 256
-	// maxQueue bounds the control messages that wait for a peer that does not
-	// read. An honest one is sent a handful for each flow, window and sleep.
+	// maxQueue limits the control messages that wait for a peer that does not read. An honest
+	// peer is sent a handful for each flow, window and sleep.
 	maxQueue = 4096
 	// Control messages are rare between honest nodes: a doorbell or window
 	// now and then. A peer may send controlBurst at once and controlRate a second.
@@ -56,8 +56,8 @@ const (
 	controlRate  = 16384
 )
 
-// removePeer gives back all that belonged to a peer that is gone, but for
-// rings that still hold what it sent: they go when they have been read.
+// removePeer frees everything that belongs to a peer that is gone, except for rings that still hold
+// messages from it: these go when they have been read.
 func (n *Node) removePeer(p *peer) {
 	p.gone.Store(true)
 	n.mu.Lock()
@@ -69,7 +69,7 @@ func (n *Node) removePeer(p *peer) {
 	ch := p.channel
 	ports, rma := n.openPorts(), n.rmaPorts()
 	if ch != nil {
-		ch.readers = 1 // us, until all halves have been asked
+		ch.readers = 1 // ourselves, until all halves have been asked
 		n.countChannels(-1)
 	}
 	if !p.bye {
@@ -103,7 +103,7 @@ func (n *Node) removePeer(p *peer) {
 				n.mu.Unlock()
 			}
 			port.rx.resume()
-			port.tx.tryAgain() // who waited for its credit learns of it
+			port.tx.tryAgain() // it may have waited for credit of this peer
 			if port.rx.irq != nil {
 				port.rx.irq.nudge()
 			}
@@ -113,8 +113,7 @@ func (n *Node) removePeer(p *peer) {
 	n.events.add(fabric.Event{Node: p.id, Crashed: !p.bye})
 }
 
-// readerDone is called by each that was counted in readers; the last one ends
-// the channel.
+// readerDone is called once for each reader counted in readers. The last one closes the channel.
 func (n *Node) readerDone(ch *channel) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -153,8 +152,8 @@ func (p *peer) read() {
 	}
 }
 
-// handle does what a message asks; false means that it was nonsense. The
-// descriptor is closed afterwards.
+// handle does what a message asks. It returns false if the message is invalid. The caller closes
+// the descriptor afterwards.
 func (p *peer) handle(m message, fd int) bool {
 	n := p.n
 	switch m.kind {
@@ -193,10 +192,10 @@ func (p *peer) takeDoorbell(irq, fd int) bool {
 	if ch.doors[irq] != 0 {
 		return false
 	}
-	// A write to an eventfd that adds 0 cannot block; one to anything else can.
+	// Adding 0 to an eventfd cannot block; a write to anything else can.
 	kind, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
 	if err != nil {
-		return true // no /proc: it is rung by message
+		return true // no /proc: we ring by message
 	}
 	if kind != "anon_inode:[eventfd]" {
 		return false
@@ -204,12 +203,12 @@ func (p *peer) takeDoorbell(irq, fd int) bool {
 	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err == nil {
 		ch.doors[irq] = own
-	} // else it is rung by message
+	} // otherwise we ring by message
 	return true
 }
 
-// channelTo returns the channel to a peer, making our side of it on first
-// use; mu is held.
+// channelTo returns the channel to a peer, and makes our side of it on first use. The caller holds
+// mu.
 func (n *Node) channelTo(p *peer) (*channel, error) {
 	if p.channel != nil {
 		return p.channel, nil
@@ -245,12 +244,12 @@ func (n *Node) newChannel(p *peer) (*channel, error) {
 	return ch, nil
 }
 
-// countChannels keeps the register; mu is held.
+// countChannels updates the register. The caller holds mu.
 func (n *Node) countChannels(d int64) {
 	atomic.AddUint64(n.region.register(fabric.RegChannels), uint64(d))
 }
 
-// channelFrom takes the peer's side of the channel, and makes ours.
+// channelFrom accepts the peer's side of the channel, and makes ours.
 func (n *Node) channelFrom(p *peer, fd int) bool {
 	m, err := mapPeer(fd, channelSize, false)
 	if err != nil {
@@ -266,8 +265,7 @@ func (n *Node) channelFrom(p *peer, fd int) bool {
 	}
 	ports := n.openPorts()
 	n.mu.Unlock()
-	// What was sent, or credit that was given, before we knew the region has
-	// raised nothing.
+	// Messages sent and credit given before we knew the region have raised no interrupt.
 	for _, port := range ports {
 		port.rx.pause()
 		port.rx.join(ch, rx)
@@ -285,7 +283,7 @@ func (n *Node) channelFrom(p *peer, fd int) bool {
 	return true
 }
 
-// send queues a message; it never blocks, and duplicates the descriptor.
+// send queues a message. It never blocks, and duplicates the descriptor.
 func (p *peer) send(m message, fd int) {
 	p.sendMu.Lock()
 	defer p.sendMu.Unlock()
@@ -293,7 +291,7 @@ func (p *peer) send(m message, fd int) {
 		return
 	}
 	if len(p.queue) >= maxQueue {
-		p.conn.Close() // it has not read for ages
+		p.conn.Close() // it has not read for a long time
 		return
 	}
 	if fd >= 0 {
@@ -310,7 +308,7 @@ func (p *peer) send(m message, fd int) {
 	}
 }
 
-// write sends the queue until stopWriting.
+// write sends queued messages until stopWriting.
 func (p *peer) write() {
 	for range p.more {
 		p.sendMu.Lock()
@@ -319,7 +317,9 @@ func (p *peer) write() {
 		p.sendMu.Unlock()
 		for _, o := range batch {
 			if writeMessage(p.conn, o.m, o.fd) != nil {
-				p.conn.CloseRead() // read notices, when it has read what was said before: farewells
+				// read notices that after it has read what came before, such as
+				// a farewell
+				p.conn.CloseRead()
 			}
 			closeFD(o.fd)
 		}

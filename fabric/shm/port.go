@@ -7,7 +7,7 @@ import (
 	"exnet/fabric"
 )
 
-// A port is what the ports of both units have in common: the two halves.
+// A port is the common part of the ports of both units: the two halves.
 type port struct {
 	n    *Node
 	tx   transmitter
@@ -18,8 +18,8 @@ type port struct {
 // Address implements fabric.VELO and fabric.RMA.
 func (p *port) Address() fabric.Address { return p.tx.self }
 
-// A transmitter is the transmit half of a port. All but waits and retry
-// belongs to the goroutine inside the gate.
+// A transmitter is the transmit half of a port. Everything but waits and retry belongs to the
+// goroutine inside the gate.
 type transmitter struct {
 	gate
 	n        *Node
@@ -30,11 +30,11 @@ type transmitter struct {
 	irqPlus1 uint64
 
 	flows   map[fabric.Address]*txFlow
-	last    *txFlow // of lastTo; saves the look-up
+	last    *txFlow // the flow to lastTo; saves the look-up
 	lastTo  fabric.Address
 	blocked []*txFlow
-	waits   atomic.Bool // for something else than credit
-	retry   atomic.Bool // it has come
+	waits   atomic.Bool // for something other than credit
+	retry   atomic.Bool // what it waited for may have come
 }
 
 func (t *transmitter) init(n *Node, u fabric.Unit, v fabric.VPID, irq *interrupt) {
@@ -63,8 +63,7 @@ func (t *transmitter) flow(to fabric.Address) (*txFlow, error) {
 	return f, nil
 }
 
-// room reports whether f has n free slots, and if not arranges for the
-// transmit interrupt.
+// room reports whether f has n free slots. If not, it arranges for the transmit interrupt.
 func (t *transmitter) room(f *txFlow, n uint64) bool {
 	if f.room(n) {
 		if f.blocked {
@@ -87,7 +86,7 @@ func (t *transmitter) unblock(f *txFlow) {
 	t.blocked = slices.DeleteFunc(t.blocked, func(o *txFlow) bool { return o == f })
 }
 
-// ready implements source: something that was waited for has come.
+// ready implements source: it reports whether something has come for which the half waited.
 func (t *transmitter) ready() bool {
 	if !t.enter() {
 		return true
@@ -96,8 +95,8 @@ func (t *transmitter) ready() bool {
 	if t.retry.Swap(false) {
 		return true
 	}
-	// Each flow is reported once: who does not use its room now may not want
-	// it any more.
+	// Each flow is reported once: a program that does not use its room now may not want it any
+	// more.
 	before := len(t.blocked)
 	t.blocked = slices.DeleteFunc(t.blocked, func(f *txFlow) bool {
 		if !f.room(f.wants) {
@@ -109,12 +108,11 @@ func (t *transmitter) ready() bool {
 	return len(t.blocked) < before
 }
 
-// progressUnknown stands for what a half that is closing can no longer count;
-// the accounts start anew when it is detached. It can be added up.
+// progressUnknown stands for what a closing half can no longer count; the accounts are reset when
+// it is detached. It is small enough to be added up.
 const progressUnknown = 1 << 32
 
-// progress implements source: the receiver rings at most once for each slot
-// that it gives back.
+// progress implements source: the receiver rings at most once for each slot that it gives back.
 func (t *transmitter) progress(ch *channel) (done, pending uint64) {
 	if !t.enter() {
 		return 0, progressUnknown
@@ -129,8 +127,7 @@ func (t *transmitter) progress(ch *channel) (done, pending uint64) {
 	return done, pending
 }
 
-// tryAgain tells a transmitter that waits for something else than credit that
-// it may have come.
+// tryAgain tells a transmitter that waits for something other than credit that it may have come.
 func (t *transmitter) tryAgain() {
 	if t.waits.Swap(false) {
 		t.retry.Store(true)
@@ -140,14 +137,13 @@ func (t *transmitter) tryAgain() {
 	}
 }
 
-// blockedOn reports whether a flow of the channel waits for credit; the half
-// is paused.
+// blockedOn reports whether a flow of the channel waits for credit. The half is paused.
 func (t *transmitter) blockedOn(ch *channel) bool {
 	return slices.ContainsFunc(t.blocked, func(f *txFlow) bool { return f.ch == ch })
 }
 
-// forget drops what belongs to a channel that ends; the half is paused. Who
-// waited for it learns of it.
+// forget drops what belongs to a channel that ends. The half is paused. If it waited for the
+// channel, it is told.
 func (t *transmitter) forget(ch *channel) {
 	if t.blockedOn(ch) {
 		t.waits.Store(true)
@@ -161,8 +157,8 @@ func (t *transmitter) forget(ch *channel) {
 	t.blocked = slices.DeleteFunc(t.blocked, func(f *txFlow) bool { return f.ch == ch })
 }
 
-// shut closes the half and lets go of all channels, whose memory may be
-// unmapped from then on. It reports whether this call did it.
+// shut closes the half and lets go of all channels, whose memory may be unmapped from then on. It
+// reports whether this call closed it.
 func (t *transmitter) shut() bool {
 	return t.close(func() {
 		for _, f := range t.blocked {
@@ -177,24 +173,24 @@ type receiver struct {
 	gate
 	unit       fabric.Unit
 	vpid       fabric.VPID
-	generation uint64 // where status words have it
+	generation uint64 // shifted to its place in status words
 	count      *receiveCounters
 	irq        *interrupt
 
 	channels []*rxChannel
 	sources  []*rxFlow
-	turn     int // whose turn it is
+	turn     int // index of the source whose turn it is
 }
 
-// An rxChannel is how far a receiver has read a channel's list of flows.
+// An rxChannel records how far a receiver has read a channel's list of flows.
 type rxChannel struct {
 	ch   *channel
 	rx   *region
 	seen int
 }
 
-// quantum is how many messages a source may deliver before it is the next
-// one's turn: enough to be worth the visit, few enough to be fair.
+// quantum is how many messages a source may deliver before it is the next one's turn: enough to be
+// worth the visit, and few enough to be fair.
 const quantum = creditBatch
 
 func (r *receiver) init(u fabric.Unit, v fabric.VPID, w portWord, irq *interrupt, count *receiveCounters) {
@@ -224,7 +220,7 @@ func (r *receiver) discover() {
 	}
 }
 
-// nextSource returns the source whose turn it is; there is one at least.
+// nextSource returns the source whose turn it is. There must be at least one.
 func (r *receiver) nextSource() *rxFlow {
 	f := r.sources[r.turn]
 	if r.turn++; r.turn == len(r.sources) {
@@ -243,8 +239,8 @@ func (r *receiver) ready() bool {
 	return slices.ContainsFunc(r.sources, (*rxFlow).ready)
 }
 
-// progress implements source: a sender rings at most once for each message,
-// of which a ring's worth may be waiting.
+// progress implements source: a sender rings at most once for each message, and up to a ring of
+// messages may be waiting.
 func (r *receiver) progress(ch *channel) (done, pending uint64) {
 	if !r.enter() {
 		return 0, progressUnknown
@@ -259,18 +255,16 @@ func (r *receiver) progress(ch *channel) (done, pending uint64) {
 	return done, pending
 }
 
-// join adds a channel whose peer's region has arrived; the half is paused or
-// not in use yet. One that was closed meanwhile has no use for it, and would
-// never let go of what is in it.
+// join adds a channel whose peer's region has arrived. The half is paused, or not in use yet. A
+// half that was closed meanwhile ignores the channel, since it would never let go of what is in it.
 func (r *receiver) join(ch *channel, rx *region) {
 	if !r.closed && !slices.ContainsFunc(r.channels, func(c *rxChannel) bool { return c.ch == ch }) {
 		r.channels = append(r.channels, &rxChannel{ch: ch, rx: rx})
 	}
 }
 
-// end takes note that a channel's peer is gone; the half is paused. What the
-// peer had sent is still delivered, unless the channel was dropped: end
-// reports whether there is something.
+// end records that a channel's peer is gone. The half is paused. It still delivers what the peer
+// had sent, unless the channel was dropped; end reports whether there is something to deliver.
 func (r *receiver) end(ch *channel) (keeps bool) {
 	if !ch.dropped.Load() {
 		r.discover()
@@ -297,8 +291,8 @@ func (r *receiver) retire(f *rxFlow) {
 	}
 }
 
-// shut closes the half, discards what it has not taken, and lets go of all
-// channels, whose memory may be unmapped from then on.
+// shut closes the half, discards what it has not taken, and lets go of all channels, whose memory
+// may be unmapped from then on.
 func (r *receiver) shut() {
 	r.close(func() {
 		r.discover()

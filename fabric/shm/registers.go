@@ -9,8 +9,8 @@ import (
 	"exnet/fabric"
 )
 
-// The register file lives in the node region: peers read it in place, and
-// write the writable registers by a control message to the owner.
+// The register file is in the node region. Peers read it there directly. To write the writable
+// registers, they send a control message to the owner.
 
 // transmitRegisters and receiveRegisters are sums over a unit's ports.
 var (
@@ -72,7 +72,7 @@ func sumBoth(r *region, field func(*transmitCounters) *uint64) uint64 {
 	return r.sumTransmit(fabric.UnitVELO, field) + r.sumTransmit(fabric.UnitRMA, field)
 }
 
-// writeRegister writes the enabled bytes of a writable register; mu is held.
+// writeRegister writes the enabled bytes of a writable register. The caller holds mu.
 func (n *Node) writeRegister(reg fabric.Register, data uint64, enable uint8) {
 	w := n.region.register(reg)
 	if reg == fabric.RegGroups {
@@ -171,18 +171,18 @@ func (p *rmaPort) moveRegister(f *txFlow, d *fabric.RMADescriptor, in *sink, our
 	return fabric.FaultNone
 }
 
-// written reports whether the last register write has been answered; if not,
-// the transmit interrupt will tell.
+// written reports whether the last register write has been answered. If not, the transmit interrupt
+// is raised when it is.
 func (p *rmaPort) written() bool {
 	p.tx.waits.Store(true)
 	if p.writing.registersDone.Load() < p.writingUntil && !p.writing.gone.Load() {
 		return false
 	}
-	p.writing = nil // waits stays: it may be for a memory, too
+	p.writing = nil // waits stays set: it may be for a memory, too
 	return true
 }
 
-// registerDone takes the owner's answer. It returns false when there was no question.
+// registerDone handles the owner's answer. It returns false if we had not asked.
 func (n *Node) registerDone(p *peer) bool {
 	if p.registersDone.Add(1) > p.registersSent.Load() {
 		return false
@@ -196,7 +196,7 @@ func (n *Node) registerDone(p *peer) bool {
 	return true
 }
 
-// copyOut puts bytes where a translation says.
+// copyOut copies bytes to where a translation points.
 func copyOut(dst *imported, to fabric.Translation, b []byte) fabric.Fault {
 	for {
 		at, n, ok := to.Next()
@@ -211,7 +211,7 @@ func copyOut(dst *imported, to fabric.Translation, b []byte) fabric.Fault {
 	}
 }
 
-// registerWritten applies a peer's immediate PUT to a register of ours.
+// registerWritten applies a peer's immediate PUT to one of our registers.
 func (n *Node) registerWritten(p *peer, m message) {
 	src, dst, mask := fabric.VPID(m.d&0xffff), fabric.VPID(m.d>>16&0xffff), fabric.Mask(m.d>>32)
 	n.mu.Lock()

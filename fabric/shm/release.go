@@ -2,8 +2,8 @@
 
 package shm
 
-// Stores with release order and no more: what sync/atomic's Store adds, a full
-// fence, costs as much as all the rest of a hot path.
+// Stores with release order only. The Store of sync/atomic adds a full fence, which costs as much
+// as the rest of a hot path.
 
 //go:noescape
 func storeRelease32(p *uint32, v uint32)

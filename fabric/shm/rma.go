@@ -10,20 +10,20 @@ import (
 	"exnet/fabric"
 )
 
-// An rmaPort implements fabric.RMA. Operations are done where they are
-// posted: by copying between our window and the peer's, mapped here.
+// An rmaPort implements fabric.RMA. Post itself does each operation, by copying between our window
+// and the peer's, which is mapped here.
 type rmaPort struct {
 	port
-	// local carries our own notifications from Post to Poll; notices those
-	// that come from other goroutines, and faults.
+	// local carries our own notifications from Post to Poll. notices carries faults, and
+	// notifications from other goroutines.
 	local   *txFlow
 	notices notices
 	windows map[*window]bool // under Node.mu
 	tlb     tlb              // of the transmit half
-	// A register is written by its owner, by message. What is posted after it
-	// waits for the answer, to stay in order.
+	// The owner writes its registers itself, when we send it a message. Operations posted after
+	// that wait for the answer, to stay in order.
 	writing      *peer
-	writingUntil uint64 // the peer's count of answers
+	writingUntil uint64 // the peer's count of answers at which writing ends
 }
 
 var (
@@ -34,21 +34,21 @@ var (
 // Post implements fabric.RMA.
 func (p *rmaPort) Post(d *fabric.RMADescriptor) error { return p.post(d, nil) }
 
-// A sink is the function that takes the bytes of a GET in place, and its error.
+// A sink is the function that takes the bytes of a GET in place, and the error it returned.
 type sink struct {
 	use func(src []byte) error
 	err error
 }
 
-// take hands over one piece; after an error there are no more.
+// take passes one piece to the function. After an error it passes no more.
 func (s *sink) take(src []byte) {
 	if s.err == nil {
 		s.err = s.use(src)
 	}
 }
 
-// pending stands for a fault when a translation was asked for and has to be
-// waited for. No notification ever has it.
+// pending takes the place of a fault when a translation was requested and has not come yet. No
+// notification ever carries it.
 const pending fabric.Fault = 0xff
 
 // GetInPlace implements fabric.InPlace.
@@ -63,8 +63,8 @@ func (p *rmaPort) GetInPlace(d *fabric.RMADescriptor, use func(src []byte) error
 	return s.err
 }
 
-// Raise implements fabric.InPlace. Each notification that it is for was published
-// with a full fence after it, as wake wants.
+// Raise implements fabric.InPlace. Each notification for which it is called was published with a
+// full fence after it, as wake requires.
 func (p *rmaPort) Raise(to fabric.Address) {
 	t := &p.tx
 	if !t.enter() {
@@ -76,7 +76,7 @@ func (p *rmaPort) Raise(to fabric.Address) {
 	}
 }
 
-// post does an operation, a GET in place if there is a sink.
+// post does an operation; if there is a sink, a GET in place.
 func (p *rmaPort) post(d *fabric.RMADescriptor, in *sink) error {
 	if err := d.Check(); err != nil {
 		return err
@@ -120,7 +120,8 @@ func (p *rmaPort) post(d *fabric.RMADescriptor, in *sink) error {
 	}
 	mask := d.Mask
 	if _, reg := d.Remote.Register(); reg && d.Command == fabric.ImmediatePut && f.ch != t.n.self {
-		mask &= fabric.NotifyRequester // the owner writes the register, and notifies its own port
+		// the owner writes the register, and notifies its own port
+		mask &= fabric.NotifyRequester
 	}
 	p.finish(f, d, mask, in != nil)
 	return nil
@@ -137,8 +138,8 @@ func notificationsOf(d *fabric.RMADescriptor) (here uint64, there bool) {
 	return here, d.Mask&fabric.NotifyCompleter != 0
 }
 
-// move does the copy. A fault means that nothing was touched (or, of a window
-// whose table is nonsense, a part).
+// move does the copy. A fault means that nothing was touched, or only a part if the table of a
+// window is invalid.
 func (p *rmaPort) move(f *txFlow, d *fabric.RMADescriptor, in *sink) fabric.Fault {
 	length, need := d.Length, fabric.RemoteWrite
 	switch d.Command {
@@ -222,8 +223,8 @@ func takePieces(in *sink, src *imported, from fabric.Translation) fabric.Fault {
 	}
 }
 
-// storeImmediate writes the enabled bytes, all eight in one piece when they
-// are aligned.
+// storeImmediate writes the enabled bytes. If all eight are enabled and aligned, it writes them in
+// one piece.
 func storeImmediate(dst *imported, to fabric.Translation, d *fabric.RMADescriptor) fabric.Fault {
 	for i := 0; ; {
 		at, n, ok := to.Next()
@@ -249,7 +250,7 @@ func storeImmediate(dst *imported, to fabric.Translation, d *fabric.RMADescripto
 	}
 }
 
-// countPosted counts an operation that was accepted, faulty or not.
+// countPosted counts an operation that was accepted, with a fault or not.
 func (p *rmaPort) countPosted(d *fabric.RMADescriptor) {
 	c := p.tx.count
 	switch d.Command {
@@ -266,7 +267,7 @@ func (p *rmaPort) countPosted(d *fabric.RMADescriptor) {
 	}
 }
 
-// byteCount is what the notifications of an operation say.
+// byteCount returns the count that the notifications of an operation carry.
 func byteCount(d *fabric.RMADescriptor) int {
 	if d.Command == fabric.ImmediatePut {
 		return bits.OnesCount8(d.Enable)
@@ -274,8 +275,8 @@ func byteCount(d *fabric.RMADescriptor) int {
 	return d.Length
 }
 
-// finish counts an operation and writes its notifications; a quiet one raises no
-// interrupt of the responder.
+// finish counts an operation and writes its notifications. If it is quiet, it raises no interrupt
+// at the responder.
 func (p *rmaPort) finish(f *txFlow, d *fabric.RMADescriptor, mask fabric.Mask, quiet bool) {
 	p.countPosted(d)
 	count := byteCount(d)
@@ -297,11 +298,10 @@ func (p *rmaPort) finish(f *txFlow, d *fabric.RMADescriptor, mask fabric.Mask, q
 	}
 }
 
-// notify writes a notification into a flow that has room. A quiet one raises no
-// interrupt.
+// notify writes a notification into a flow that has room. If it is quiet, it raises no interrupt.
 func (p *rmaPort) notify(f *txFlow, n *fabric.Notification, quiet bool) {
 	if !f.look().open() {
-		return // a register access that names a port which is not open
+		return // a register access that names a port that is not open
 	}
 	s := f.next()
 	w := n.Encode()
@@ -415,7 +415,7 @@ type notices struct {
 	list []fabric.Notification
 }
 
-// maxNotices bounds what a port that is not polled collects.
+// maxNotices limits what a port that is not polled collects.
 const maxNotices = 256
 
 func (q *notices) add(t *transmitter, n fabric.Notification) bool {

@@ -23,15 +23,15 @@ func writeMessage(conn *net.UnixConn, m message, fd int) error {
 	return err
 }
 
-// readMessage receives one message and its descriptor, or -1. Descriptors
-// that do not belong to a legal message are closed.
+// readMessage receives one message and its descriptor, or -1. It closes descriptors that do not
+// belong to a legal message.
 func readMessage(conn *net.UnixConn) (message, int, error) {
 	var b [messageSize + 1]byte
 	var oob [256]byte
 	n, oobn, flags, _, err := conn.ReadMsgUnix(b[:], oob[:])
 	if errors.Is(err, unix.ECONNRESET) {
-		// The peer closed with messages of ours unread. That is told before
-		// what it had sent, and once.
+		// The peer closed while messages of ours were unread. The kernel reports that
+		// before what the peer had sent, and only once.
 		n, oobn, flags, _, err = conn.ReadMsgUnix(b[:], oob[:])
 	}
 	if err != nil {
@@ -54,7 +54,7 @@ func readMessage(conn *net.UnixConn) (message, int, error) {
 	return m, fds[0], nil
 }
 
-// descriptors collects all that came with a message.
+// descriptors returns all descriptors that came with a message.
 func descriptors(oob []byte) (fds []int) {
 	list, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {

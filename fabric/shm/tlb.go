@@ -6,16 +6,16 @@ import (
 	"exnet/fabric"
 )
 
-// The ATU table of a peer is read in place; what has to be fetched is the
-// memory that a translation points into. A port keeps those that it used.
+// The ATU table of a peer is read in place. What has to be fetched is the memory to which a
+// translation points. A port keeps the memories that it used.
 
 type memoryKey struct {
 	ch *channel
 	id uint32
 }
 
-// imported is a memory that can be accessed here: a peer's that was mapped, or
-// our own. Until the peer has answered it is pending.
+// An imported is a memory that can be accessed here: a mapped one of a peer's, or our own. It is
+// pending until the peer has answered.
 type imported struct {
 	m        mapping
 	writable bool
@@ -24,20 +24,20 @@ type imported struct {
 	waiters  []*rmaPort
 }
 
-// maxImports bounds the memories of one peer: as many as it can have windows.
+// maxImports limits the memories of one peer to the number of windows that it can have.
 const maxImports = fabric.Windows
 
 type tlb struct {
 	all map[memoryKey]*imported
-	// The last of ours and of theirs: most operations use the same two.
+	// The last one of ours and of theirs: most operations use the same two.
 	last [2]struct {
 		key memoryKey
 		mem *imported
 	}
 }
 
-// translate finds the memory of a translation. The transmit interrupt tells
-// when a pending one has come.
+// translate finds the memory of a translation. If it is pending, the transmit interrupt is raised
+// when it has come.
 func (p *rmaPort) translate(ch *channel, a fabric.NLA, id uint32) (*imported, fabric.Fault) {
 	key := memoryKey{ch, id}
 	slot := &p.tlb.last[0]
@@ -62,7 +62,7 @@ func (p *rmaPort) translate(ch *channel, a fabric.NLA, id uint32) (*imported, fa
 	return mem, fabric.FaultNone
 }
 
-// fetch finds a memory in the node's tables, or asks the peer for it.
+// fetch finds a memory in the node's tables, or requests it from the peer.
 func (n *Node) fetch(p *rmaPort, ch *channel, a fabric.NLA, id uint32) (*imported, fabric.Fault) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -91,13 +91,14 @@ func (n *Node) fetch(p *rmaPort, ch *channel, a fabric.NLA, id uint32) (*importe
 		}
 		return nil, pending
 	case mem.fault != fabric.FaultNone:
-		delete(ch.peer.imports, id) // ask again next time: it may have been for a window that is gone
+		// request it again next time: this may have been for a window that is gone
+		delete(ch.peer.imports, id)
 		return nil, mem.fault
 	}
 	return mem, fabric.FaultNone
 }
 
-// forgetMemory takes a memory out of the port's table, after which it can be unmapped.
+// forgetMemory removes a memory from the port's table. Afterwards the memory can be unmapped.
 func (p *rmaPort) forgetMemory(key memoryKey) {
 	p.tx.pause()
 	defer p.tx.resume()
@@ -109,7 +110,7 @@ func (p *rmaPort) forgetMemory(key memoryKey) {
 	}
 }
 
-// exportMemory answers a peer that asks for the memory of a window.
+// exportMemory answers a peer that requests the memory of a window.
 func (n *Node) exportMemory(p *peer, a fabric.NLA, id uint32) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -131,8 +132,7 @@ func (n *Node) exportMemory(p *peer, a fabric.NLA, id uint32) {
 	p.send(answer, -1)
 }
 
-// importMemory takes the peer's answer. It returns false when the peer was
-// not asked.
+// importMemory handles the peer's answer. It returns false if we had not asked the peer.
 func (n *Node) importMemory(p *peer, answer message, fd int) bool {
 	n.mu.Lock()
 	mem := p.imports[uint32(answer.c)]
@@ -165,11 +165,11 @@ func (n *Node) importMemory(p *peer, answer message, fd int) bool {
 	return true
 }
 
-// freedMemory unmaps a memory that its owner gave up.
+// freedMemory unmaps a memory that its owner has freed.
 func (n *Node) freedMemory(p *peer, id uint32) {
 	n.mu.Lock()
 	mem := p.imports[id]
-	if mem == nil || mem.pending { // the answer will say that it is gone
+	if mem == nil || mem.pending { // the answer will report that it is gone
 		n.mu.Unlock()
 		return
 	}

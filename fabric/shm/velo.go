@@ -52,7 +52,7 @@ func (p *veloPort) Send(d fabric.VELODescriptor, payload []byte) error {
 	return nil
 }
 
-// post writes one message into a slot that is free.
+// post writes one message into a free slot.
 func (p *veloPort) post(f *txFlow, d *fabric.VELODescriptor, payload []byte) {
 	s := f.next()
 	copy(s.data[:], payload)
@@ -62,8 +62,8 @@ func (p *veloPort) post(f *txFlow, d *fabric.VELODescriptor, payload []byte) {
 	}
 }
 
-// multicast sends a copy to each member but ourselves. A member without room
-// or without the port loses its copy: waiting for the slowest would stop all.
+// multicast sends a copy to each member but ourselves. A member without room or without the port
+// loses its copy: waiting for the slowest member would stop all.
 func (p *veloPort) multicast(d *fabric.VELODescriptor, payload []byte) error {
 	t := &p.tx
 	for _, peer := range *p.n.peerList.Load() {
@@ -130,8 +130,8 @@ func noPort(a fabric.Address, u fabric.Unit) error {
 	return &portError{a, u}
 }
 
-// A portError says which port is not open, without the cost of formatting it
-// for senders that expect it.
+// A portError names the port that is not open. It is formatted only when needed, since senders may
+// expect the error.
 type portError struct {
 	to   fabric.Address
 	unit fabric.Unit

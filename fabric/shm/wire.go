@@ -20,26 +20,26 @@ type message struct {
 type messageKind uint32
 
 const (
-	// msgHello opens a connection in both directions: a = version, b = node
-	// ID, d = magic; descriptor: node region.
+	// msgHello opens a connection in both directions: a = version, b = node ID, d = magic;
+	// descriptor: node region.
 	msgHello messageKind = iota + 1
-	// msgChannel hands over the sender's channel region (descriptor).
+	// msgChannel passes the sender's channel region (descriptor).
 	msgChannel
-	// msgDoorbell hands over the eventfd (descriptor) that wakes interrupt a.
+	// msgDoorbell passes the eventfd (descriptor) that wakes interrupt a.
 	msgDoorbell
-	// msgRing wakes interrupt a, where the doorbell is not known yet.
+	// msgRing wakes interrupt a, if its doorbell is not known yet.
 	msgRing
-	// msgImport asks for the memory of the window at NLA b; c is the memory's number.
+	// msgImport requests the memory of the window at NLA b; c is the memory's number.
 	msgImport
-	// msgImported answers: c = number, d = size, e = 1 if writable; with the
-	// descriptor, or without one when the window is gone (a = fabric.Fault).
+	// msgImported answers msgImport: c = number, d = size, e = 1 if writable. It carries the
+	// descriptor, or none if the window is gone (a = fabric.Fault).
 	msgImported
-	// msgFreed tells that memory c is no more.
+	// msgFreed reports that memory c is freed.
 	msgFreed
 	// msgRegister is an immediate PUT to register a: b = data, c = enable,
 	// d = source VPID | target VPID<<16 | mask<<32.
 	msgRegister
-	// msgRegistered says that it is done.
+	// msgRegistered reports that the register is written.
 	msgRegistered
 	// msgBye announces an orderly leave.
 	msgBye
