@@ -15,6 +15,7 @@ import (
 
 	"exnet/directsockets/internal/lane"
 	"exnet/directsockets/status"
+	"exnet/fabric/dir"
 )
 
 // A channel joins this process and another one. It consists of a memory file from each, doorbells,
@@ -28,8 +29,9 @@ type channel struct {
 	home    *rendezvous
 	inviter bool // we connected the control socket, so we pick the even lanes
 	uid     uint32
-	pid     int // of the peer, for zcopy.go
-	process int // a pidfd of the peer, or -1
+	strange lane.Stranger // the peer is another user's
+	pid     int           // of the peer, for zcopy.go
+	process int           // the same process as a pidfd, or -1
 	zcopy   atomic.Int32
 	ctl     pollable
 	bell    pollable // rung for ourWaiter
@@ -123,6 +125,7 @@ func openChannel(home *rendezvous, socket int, inviter bool) (ch *channel, why s
 		ch.roost.close()
 		ch.own.Unmap()
 		closeProcess(ch)
+		budget.giveBack(ch.spent.Load())
 		ch = nil
 	}()
 	peer, err := unix.GetsockoptUcred(socket, unix.SOL_SOCKET, unix.SO_PEERCRED)
@@ -130,8 +133,12 @@ func openChannel(home *rendezvous, socket int, inviter bool) (ch *channel, why s
 		return ch, reasonNoPeer, os.NewSyscallError("SO_PEERCRED", err)
 	}
 	ch.uid, ch.pid = peer.Uid, int(peer.Pid)
+	ch.strange = lane.Stranger(int(ch.uid) != unix.Geteuid())
+	if ch.strange && home.dir.peers == dir.SameUser { // root's, who needs no permission to connect
+		return ch, reasonRefused, fmt.Errorf("a program of user %d: %w", ch.uid, unix.EPERM)
+	}
 	ch.process = peerProcess(socket)
-	if ch.own, memory, err = newMemory(); err != nil {
+	if ch.own, memory, err = ch.newMemory(); err != nil {
 		return ch, reasonMemory, err
 	}
 	var day, night int
@@ -182,9 +189,17 @@ func newBell() (p pollable, fd int, err error) {
 }
 
 // newMemory makes our memory file, with fewer lanes and windows if address space is short.
-func newMemory() (m *lane.Memory, fd int, err error) {
-	for g := env.geometry; g.Lanes >= 2; g.Lanes, g.Windows = g.Lanes/2&^1, (g.Windows+1)/2 {
-		if m, fd, err = lane.New(g); err == nil || !errors.Is(err, unix.ENOMEM) {
+func (ch *channel) newMemory() (m *lane.Memory, fd int, err error) {
+	first := env.geometry
+	if ch.strange {
+		first = first.Lessen()
+		if !budget.take(first.Size(), forWindows) { // it is touched as a whole
+			return nil, -1, unix.ENOMEM
+		}
+		ch.spent.Add(first.Size())
+	}
+	for g := first; g.Lanes >= 2; g.Lanes, g.Windows = g.Lanes/2&^1, (g.Windows+1)/2 {
+		if m, fd, err = lane.New(g, ch.strange); err == nil || !errors.Is(err, unix.ENOMEM) {
 			break
 		}
 	}
@@ -295,7 +310,7 @@ func (ch *channel) handle(b *[messageSize]byte, fds []int) status.Reason {
 
 // hello maps the peer's file and keeps its doorbells.
 func (ch *channel) hello(m *message, fds []int) status.Reason {
-	if m.version != lane.Version {
+	if m.version < lane.Oldest {
 		return reasonVersion
 	}
 	if len(fds) != 1+lane.Waiters || m.name != "" && !listenerName(m.name) {
@@ -307,7 +322,7 @@ func (ch *channel) hello(m *message, fds []int) status.Reason {
 			return reasonHostile
 		}
 	}
-	peer, err := lane.MapPeer(fds[0], m.geometry, m.size)
+	peer, err := lane.MapPeer(fds[0], m.geometry, m.size, ch.strange)
 	if errors.Is(err, lane.ErrHostile) {
 		return reasonHostile
 	} else if err != nil {

@@ -21,7 +21,7 @@ func TestHostileMessages(t *testing.T) {
 	address := r.dir.address(r.me)
 	r.mu.Unlock()
 
-	memory, file, err := lane.New(env.geometry)
+	memory, file, err := lane.New(env.geometry, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func TestHostileMessages(t *testing.T) {
 		"many descriptors":  {text: hello.encode(), fds: append(good[:9:9], bell)},
 		"no doorbells":      {text: hello.encode(), fds: bells},
 		"no memory":         {text: hello.encode(), fds: append([]int{bell}, good[1:]...)},
-		"another version":   {text: with(func(m *message) { m.version++ }), fds: good},
+		"another version":   {text: with(func(m *message) { m.version-- }), fds: good},
 		"another geometry":  {text: with(func(m *message) { m.geometry.Slots *= 2; m.size = m.geometry.Size() }), fds: good},
 		"a path for a name": {text: with(func(m *message) { m.name = "p-1/../x" }), fds: good},
 		"a name that never ends": {text: append(append(hello.encode()[:96:96], bytes.Repeat([]byte{'p'}, nameSize)...), make([]byte, messageSize-96-nameSize)...),

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -20,9 +19,10 @@ import (
 //  1. The kernel tells us through sock_diag the inode and the uid of the socket at the other
 //     end.
 //  2. The uid of the peer process, from SO_PEERCRED of the control socket, must be that uid.
-//  3. The peer passes an epoll descriptor that watches its socket. An epoll set holds no
-//     reference to what it watches and gives no access to it, but /proc/self/fdinfo names the inode
-//     and device of each member. Only the holder of the socket can have put it there.
+//  3. The peer passes an O_PATH descriptor of its socket. It can be neither read, written nor
+//     reopened, and does not keep the socket open. statx names its inode and the kernel's file
+//     system for sockets, at the same price whatever was passed. Only a process that holds the
+//     socket, or may look into one that does, can have made it.
 //  4. If the other end is in another network namespace, a sock_diag socket of ours does not see it.
 //     Then the peer passes a sock_diag socket too, and we ask question 1 there. It must belong to
 //     the namespace in which the address was registered (package home).
@@ -49,14 +49,11 @@ func makeProof(socket int, abroad bool) (fds []int, err error) {
 			closeAll(fds)
 		}
 	}()
-	watcher, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	shown, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", socket), unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, os.NewSyscallError("epoll_create1", err)
+		return nil, os.NewSyscallError("open", err)
 	}
-	fds = []int{watcher}
-	if err := unix.EpollCtl(watcher, unix.EPOLL_CTL_ADD, socket, &unix.EpollEvent{}); err != nil {
-		return fds, os.NewSyscallError("epoll_ctl", err)
-	}
+	fds = []int{shown}
 	if abroad {
 		asks, err := diag.Open()
 		if err != nil {
@@ -126,7 +123,7 @@ func (c *Conn) checkProof(inode uint64, uid uint32, handed []int) status.Reason 
 	if !found || far.Inode != inode || far.UID != uid {
 		return reasonProof
 	}
-	if device, member := watches(handed[0], inode); !member || device != socketDevice() {
+	if !shows(handed[0], inode) {
 		return reasonProof
 	}
 	if compare {
@@ -179,50 +176,34 @@ var allMapped = sync.OnceValue(func() bool {
 	return err == nil && slices.Equal(strings.Fields(string(text)), []string{"0", "0", everyone})
 })
 
-// watches looks for a member with this inode in an epoll set, and returns the device of its file
-// system.
-func watches(epfd int, inode uint64) (device uint64, found bool) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", epfd))
-	if err != nil {
-		return 0, false
-	}
-	for line := range strings.Lines(string(text)) {
-		if !strings.HasPrefix(line, "tfd:") {
-			continue
-		}
-		field := func(name string, base int) (uint64, bool) {
-			_, rest, ok := strings.Cut(line, name)
-			value, _, _ := strings.Cut(strings.TrimSpace(rest), " ")
-			n, err := strconv.ParseUint(value, base, 64)
-			return n, ok && err == nil
-		}
-		is, ok := field(" ino:", 16)
-		device, okDevice := field(" sdev:", 16)
-		if ok && okDevice && is == inode {
-			return device, true
-		}
-	}
-	return 0, false
+// look is fstat that asks nobody: of another kind of file, such as one of FUSE, somebody could let us
+// wait for the answer.
+func look(fd int) (s unix.Statx_t, err error) {
+	err = unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE|unix.STATX_INO, &s)
+	return s, err
 }
 
-// socketDevice is the device number of the kernel's socket file system.
-var socketDevice = sync.OnceValue(func() uint64 {
+// shows: this descriptor is of a socket with this inode, and its holder can do nothing else with it.
+func shows(fd int, inode uint64) bool {
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+	if err != nil || flags&unix.O_PATH == 0 {
+		return false
+	}
+	s, err := look(fd)
+	own, known := sockets()
+	return err == nil && known && s.Mode&unix.S_IFMT == unix.S_IFSOCK && s.Ino == inode &&
+		s.Dev_major == own.Dev_major && s.Dev_minor == own.Dev_minor
+}
+
+// sockets is what the kernel says of a socket, which has the device of its file system for them.
+var sockets = sync.OnceValues(func() (of unix.Statx_t, known bool) {
 	s, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return 0
+		return of, false
 	}
 	defer unix.Close(s)
-	var st unix.Stat_t
-	if unix.Fstat(s, &st) != nil {
-		return 0
-	}
-	fds, err := makeProof(s, false)
-	if err != nil {
-		return 0
-	}
-	defer closeAll(fds)
-	device, _ := watches(fds[0], st.Ino)
-	return device
+	of, err = look(s)
+	return of, err == nil
 })
 
 // lookup asks the kernel, through a sock_diag socket, for the socket with these addresses.

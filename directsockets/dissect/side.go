@@ -60,13 +60,13 @@ func makeSides(c *Config, over *atomic.Bool) (s [2]*side, err error) {
 				s[i].close()
 			}
 		}()
-		if s[i].own, fds[i], err = lane.New(geometry); err != nil {
+		if s[i].own, fds[i], err = lane.New(geometry, false); err != nil {
 			return s, err
 		}
 		defer unix.Close(fds[i])
 	}
 	for i := range s {
-		if s[i].peer, err = lane.MapPeer(fds[1-i], geometry, geometry.Size()); err != nil {
+		if s[i].peer, err = lane.MapPeer(fds[1-i], geometry, geometry.Size(), false); err != nil {
 			return s, err
 		}
 		s[i].mine, s[i].theirs, s[i].rings = s[i].own.Control(0), s[i].peer.Control(0), s[1-i].bell

@@ -195,3 +195,5 @@ bool budget_window(struct lane_pool *p, uint64_t more, bool growth)
 {
 	return spend(p, more, growth ? FOR_GROWTH : FOR_WINDOWS);
 }
+
+bool budget_whole(struct lane_pool *p, uint64_t size) { return spend(p, size, FOR_WINDOWS); }

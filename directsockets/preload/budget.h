@@ -20,4 +20,7 @@ void budget_unmap(uint64_t size);
 bool budget_lane(struct channel *ch, uint32_t lane);
 bool budget_window(struct lane_pool *p, uint64_t more, bool growth);
 
+// budget_whole counts a file that is touched as a whole when it is made, until its channel ends.
+bool budget_whole(struct lane_pool *p, uint64_t size);
+
 #endif

@@ -6,6 +6,7 @@
 // send HELLO with their memory file and eventfds. The file is mapped only when
 // its seals and size are right:
 //
+//	a tmpfs of base pages      the first touch of a huge page could find none (SIGBUS)
 //	F_SEAL_SHRINK|F_SEAL_GROW  it cannot be truncated under us (SIGBUS)
 //	F_SEAL_FUTURE_WRITE        nobody but its owner, who mapped it before
 //	                           sealing, can write it, not even by reopening it
@@ -31,12 +32,14 @@
 #include "channel.h"
 
 #include <errno.h>
+#include <linux/magic.h>
 #include <linux/rseq.h>
 #include <string.h>
 #include <sched.h>
 #include <stddef.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 
 #include "budget.h"
 #include "buffer.h"
@@ -198,15 +201,30 @@ void channel_look(void)
 	}
 }
 
+// stranger: the peer is another user's, in the directory of a group. It is believed less.
+static bool stranger(const struct channel *ch) { return ch->uid != geteuid(); }
+
+// Of a stranger's file no page may be missing, for to read it there would make it, and we would pay.
+// Seals keep what is there from going. So the file is made as a whole, and it is small.
+enum {
+	STRANGE_LANES = 64,
+	STRANGE_SLOTS = 64,
+	STRANGE_WINDOW = 256 << 10,
+	STRANGE_WINDOWS = 8,
+	STRANGE_MOST = 8 << 20, // bytes that a stranger's file may have
+};
+
 static bool own_memory(struct channel *ch, int *fd)
 {
 	struct lane_memory *m = &ch->own;
-	m->slots = config.slots;
-	m->windows = config.windows;
-	m->window = config.window;
+	bool strange = stranger(ch);
+	uint32_t lanes = strange && config.lanes > STRANGE_LANES ? STRANGE_LANES : config.lanes;
+	m->slots = strange && config.slots > STRANGE_SLOTS ? STRANGE_SLOTS : config.slots;
+	m->window = strange && config.window > STRANGE_WINDOW ? STRANGE_WINDOW : config.window;
+	m->windows = strange && config.windows > STRANGE_WINDOWS ? STRANGE_WINDOWS : config.windows;
 	// Where address space is short there are fewer lanes and windows. The peer's file,
 	// as large by default, is still to come.
-	for (m->lanes = config.lanes; m->lanes >= 2; m->lanes = m->lanes / 2 & ~1u, m->windows = (m->windows + 1) / 2) {
+	for (m->lanes = lanes; m->lanes >= 2; m->lanes = m->lanes / 2 & ~1u, m->windows = (m->windows + 1) / 2) {
 		m->size = lane_memory_size(m->lanes, m->slots, m->windows, m->window);
 		if (budget_map(2 * m->size))
 			break;
@@ -214,8 +232,13 @@ static bool own_memory(struct channel *ch, int *fd)
 	if (m->lanes < 2)
 		return false;
 	budget_unmap(m->size);
+	if (strange && !budget_whole(&ch->pool, m->size)) {
+		budget_unmap(m->size);
+		return false;
+	}
 	*fd = files_memory("exn-ds-channel", m->size);
-	void *p = *fd < 0 ? MAP_FAILED : mmap(NULL, m->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, *fd, 0);
+	int how = MAP_SHARED | (strange ? MAP_POPULATE : MAP_NORESERVE);
+	void *p = *fd < 0 ? MAP_FAILED : mmap(NULL, m->size, PROT_READ | PROT_WRITE, how, *fd, 0);
 	if (p == MAP_FAILED) {
 		budget_unmap(m->size);
 		return false;
@@ -236,13 +259,19 @@ static enum reason map_peer(struct channel *ch, int fd, const struct message *m)
 {
 	int need = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE;
 	struct stat st;
-	if (m->version != LANE_VERSION)
+	struct statfs on;
+	if (m->version < LANE_OLDEST)
 		return REASON_VERSION;
 	if (!lane_geometry_legal(m->lanes, m->slots, m->windows, m->window) ||
 	    m->size != lane_memory_size(m->lanes, m->slots, m->windows, m->window))
 		return REASON_HOSTILE;
-	int seals = real.fcntl(fd, F_GET_SEALS);
+	int seals = real.fcntl(fd, F_GET_SEALS); // only memory has any; so what follows waits for nobody
 	if (seals < 0 || (seals & need) != need || real_fstat(fd, &st) < 0 || (uint64_t)st.st_size != m->size)
+		return REASON_HOSTILE;
+	// Of huge pages there may be none left when one is touched, which would kill us.
+	if (fstatfs(fd, &on) < 0 || on.f_type != TMPFS_MAGIC || on.f_bsize != sysconf(_SC_PAGESIZE))
+		return REASON_HOSTILE;
+	if (stranger(ch) && (m->size > STRANGE_MOST || lseek(fd, 0, SEEK_HOLE) != (off_t)m->size))
 		return REASON_HOSTILE;
 	if (!budget_map(m->size))
 		return REASON_MEMORY;
@@ -300,6 +329,10 @@ struct channel *channel_open(int ctl, bool inviter, enum reason *why)
 	if (real.getsockopt(ctl, SOL_SOCKET, SO_PEERCRED, &cred, &n) < 0)
 		goto fail;
 	ch->uid = cred.uid;
+	if (!config.group && ch->uid != geteuid()) { // root's, who needs no permission to connect
+		*why = REASON_REFUSED;
+		goto fail;
+	}
 	ch->pid = (uint32_t)cred.pid;
 	if (config.verbose)
 		far_program(ch->program, ch->pid);

@@ -21,7 +21,8 @@
 #include "pool.h"
 
 enum {
-	LANE_VERSION = 2,
+	LANE_VERSION = 3,
+	LANE_OLDEST = LANE_VERSION, // of those that are spoken; from 3 on the one before is
 	LANE_HEAD = 8192,     // bytes of struct lane_head
 	LANE_CTL = 256,       // bytes of struct lane_ctl
 	LANE_SLOT = 128,      // bytes of a VELO slot
@@ -31,7 +32,7 @@ enum {
 	LANE_MOST = 4096,     // lanes of a file
 	LANE_PIECE = 64 << 10 // most bytes announced by one RMA_INFO
 };
-#define LANE_MAGIC 0x324e414c53445845ull // "EXDSLAN2"
+#define LANE_MAGIC 0x334e414c53445845ull // "EXDSLAN3"
 
 // Tags, the user tag of the slot's status word.
 enum lane_tag {

@@ -9,10 +9,11 @@
 //	   at the other end has (unprivileged, exact lookup);
 //	2. the peer process' uid, from SO_PEERCRED of the control socket, must
 //	   be that uid;
-//	3. the peer hands an epoll descriptor that watches its socket. An epoll
-//	   set takes no reference to what it watches, gives no access to it, and
-//	   /proc/self/fdinfo names the inode and device of each member. Only who
-//	   holds the socket can have put it there;
+//	3. the peer hands an O_PATH descriptor of its socket. That can be neither
+//	   read, written nor opened anew, and does not keep the socket open; fstat
+//	   tells its inode and that it is of the kernel's file system for sockets,
+//	   at the same price whatever was handed. Only who holds the socket, or may
+//	   look into the process that does, can have made it;
 //	4. where the other end lies in another network namespace, our kernel does not
 //	   know it here. The peer hands a sock_diag socket, in which 1 is asked. That
 //	   must be of the namespace in which the address was registered (home.h).
@@ -60,22 +61,18 @@ void proof_forget(void)
 // diag_make makes a sock_diag socket of the network namespace that we are in.
 static int diag_make(void) { return real.socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_SOCK_DIAG); }
 
-// watch returns an epoll set that holds fd, or -1.
-static int watch(int fd)
+// show opens the file of a descriptor without the right to use it, or returns -1.
+static int show(int fd)
 {
-	int e = real.epoll_create1(EPOLL_CLOEXEC);
-	struct epoll_event ev = {.events = 0};
-	if (e >= 0 && real.epoll_ctl(e, EPOLL_CTL_ADD, fd, &ev) < 0) {
-		real.close(e);
-		e = -1;
-	}
-	return e;
+	char path[32];
+	snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+	return open(path, O_PATH | O_CLOEXEC);
 }
 
 bool proof_make(int fd, bool abroad, struct proof *p)
 {
-	*p = (struct proof){watch(fd), abroad ? diag_make() : -1};
-	if (p->watcher >= 0 && (!abroad || p->diag >= 0))
+	*p = (struct proof){show(fd), abroad ? diag_make() : -1};
+	if (p->socket >= 0 && (!abroad || p->diag >= 0))
 		return true;
 	proof_drop(p);
 	return false;
@@ -83,54 +80,27 @@ bool proof_make(int fd, bool abroad, struct proof *p)
 
 void proof_drop(struct proof *p)
 {
-	if (p->watcher >= 0)
-		real.close(p->watcher);
+	if (p->socket >= 0)
+		real.close(p->socket);
 	if (p->diag >= 0)
 		real.close(p->diag);
 	*p = (struct proof){-1, -1};
 }
 
-// members reads fdinfo of an epoll set and looks for a member with this inode;
-// it returns the device of the member's file system.
-static bool members(int fd, uint64_t ino, bool any, uint64_t *dev)
+// look is fstat that asks nobody: of another kind of file, such as one of FUSE, somebody could let
+// us wait for the answer.
+static bool look(int fd, struct statx *s)
 {
-	char path[48], text[1024]; // a set of ours has one member
-	snprintf(path, sizeof path, "/proc/self/fdinfo/%d", fd);
-	int f = open(path, O_RDONLY | O_CLOEXEC);
-	if (f < 0)
-		return false;
-	ssize_t n = real.read(f, text, sizeof text - 1);
-	real.close(f);
-	if (n <= 0)
-		return false;
-	text[n] = 0;
-	for (char *line = text; line; line = strchr(line, '\n')) {
-		line += *line == '\n';
-		if (strncmp(line, "tfd:", 4) != 0)
-			continue;
-		char *i = strstr(line, " ino:"), *s = strstr(line, " sdev:");
-		if (!i || !s)
-			return false;
-		*dev = strtoull(s + 6, NULL, 16);
-		if (any || strtoull(i + 5, NULL, 16) == ino)
-			return true;
-	}
-	return false;
+	return real.syscall(SYS_statx, fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE | STATX_INO, s) == 0;
 }
 
-// socket_device is the device number of the kernel's socket file system, 0: unknown.
-static uint64_t socket_device(void)
+// shows: this descriptor is of a socket with this inode, and its holder can do nothing else with it.
+static bool shows(int fd, uint64_t ino)
 {
-	static _Atomic uint64_t known;
-	uint64_t dev = known;
-	if (dev)
-		return dev;
-	int e = watch(diag);
-	if (e >= 0 && members(e, 0, true, &dev))
-		known = dev;
-	if (e >= 0)
-		real.close(e);
-	return known;
+	struct statx own, s;
+	int flags = real.fcntl(fd, F_GETFL);
+	return flags >= 0 && (flags & O_PATH) && look(diag, &own) && look(fd, &s) && S_ISSOCK(s.stx_mode) && s.stx_ino == ino &&
+	       s.stx_dev_major == own.stx_dev_major && s.stx_dev_minor == own.stx_dev_minor;
 }
 
 static bool mapped(const uint8_t a[16])
@@ -286,9 +256,8 @@ static bool fit(const struct end *before, const struct end *far, const struct en
 enum reason proof_check(const struct conn *c, uint64_t ino, uint32_t uid, const struct proof *handed)
 {
 	struct end before = {0}, far, after = {0};
-	uint64_t dev = 0;
 	bool compare = c->peer_net || c->translates;
-	if (!diag_ready(c->net) || handed->watcher < 0 || ino == 0 || (c->peer_net && !abroad(handed->diag, c->peer_net)))
+	if (!diag_ready(c->net) || handed->socket < 0 || ino == 0 || (c->peer_net && !abroad(handed->diag, c->peer_net)))
 		return REASON_PROOF;
 	if (compare && !lookup(diag, &c->tuple, &before))
 		return REASON_PROOF;
@@ -296,8 +265,7 @@ enum reason proof_check(const struct conn *c, uint64_t ino, uint32_t uid, const 
 		return REASON_PROOF;
 	if (far.ino == 0) // closed since; what is left of it the kernel still knows
 		return REASON_PEER_GONE;
-	bool proven = far.ino == ino && far.uid == uid && someone(uid) && members(handed->watcher, ino, false, &dev) && dev != 0 &&
-		      dev == socket_device();
+	bool proven = far.ino == ino && far.uid == uid && someone(uid) && shows(handed->socket, ino);
 	if (!proven)
 		return REASON_PROOF;
 	if (compare && !(lookup(diag, &c->tuple, &after) && fit(&before, &far, &after)))

@@ -11,8 +11,8 @@
 
 // What one end hands the other.
 struct proof {
-	int watcher; // an epoll set that holds the socket
-	int diag;    // a sock_diag socket of its network namespace, where that is another; or -1
+	int socket; // an O_PATH descriptor of it
+	int diag;   // a sock_diag socket of its network namespace, where that is another; or -1
 };
 
 // proof_make shows that we hold fd, without giving the peer a way to read, write

@@ -10,7 +10,7 @@ enum reason vouch_send(const struct conn *c, int fd, struct channel *ch, const s
 	struct proof p;
 	if (!proof_make(fd, c->peer_net != 0, &p))
 		return REASON_FILES;
-	bool ok = channel_send(ch, m, (int[]){p.watcher, p.diag}, p.diag < 0 ? 1 : 2);
+	bool ok = channel_send(ch, m, (int[]){p.socket, p.diag}, p.diag < 0 ? 1 : 2);
 	proof_drop(&p);
 	return ok ? REASON_NONE : REASON_NO_PEER;
 }

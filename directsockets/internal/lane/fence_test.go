@@ -11,7 +11,7 @@ import (
 // ext-ds.md, section 5: if two threads each store a word and then load the other's, at least one
 // sees the other's store. All sleeping and all withdrawing depends on that.
 func TestStoreIsAFence(t *testing.T) {
-	m, fd, err := New(small)
+	m, fd, err := New(small, false)
 	if err != nil {
 		t.Fatal(err)
 	}

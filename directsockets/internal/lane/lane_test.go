@@ -3,6 +3,7 @@ package lane
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -312,13 +313,13 @@ func scene(t *testing.T, all [][]string) {
 
 // MapPeer accepts no file that its owner, or anyone, could change under us.
 func TestMapPeer(t *testing.T) {
-	own, fd, err := New(small)
+	own, fd, err := New(small, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer own.Unmap()
 	defer unix.Close(fd)
-	peer, err := MapPeer(fd, small, small.Size())
+	peer, err := MapPeer(fd, small, small.Size(), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -344,17 +345,61 @@ func TestMapPeer(t *testing.T) {
 	bad := small
 	bad.Slots = 17
 	for name, f := range map[string]func() (*Memory, error){
-		"no seals":  func() (*Memory, error) { return MapPeer(bare, small, small.Size()) },
-		"size":      func() (*Memory, error) { return MapPeer(fd, small, small.Size()+4096) },
-		"geometry":  func() (*Memory, error) { return MapPeer(fd, bad, bad.Size()) },
-		"too small": func() (*Memory, error) { g := small; g.Lanes = 4; return MapPeer(fd, g, g.Size()) },
-		"no memory": func() (*Memory, error) { return MapPeer(int(os.Stdin.Fd()), small, small.Size()) },
+		"no seals":                  func() (*Memory, error) { return MapPeer(bare, small, small.Size(), false) },
+		"size":                      func() (*Memory, error) { return MapPeer(fd, small, small.Size()+4096, false) },
+		"geometry":                  func() (*Memory, error) { return MapPeer(fd, bad, bad.Size(), false) },
+		"too small":                 func() (*Memory, error) { g := small; g.Lanes = 4; return MapPeer(fd, g, g.Size(), false) },
+		"of a stranger, with holes": func() (*Memory, error) { return MapPeer(fd, small, small.Size(), true) },
+		"of a stranger, too large": func() (*Memory, error) {
+			large := Geometry{64, 64, 32, 256 << 10}
+			m, fd, err := New(large, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer m.Unmap()
+			defer unix.Close(fd)
+			return MapPeer(fd, large, large.Size(), true)
+		},
+		"of huge pages": func() (*Memory, error) {
+			g := Geometry{247, 64, 8, 256 << 10} // 4 MiB
+			fd, err := unix.MemfdCreate("huge", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|unix.MFD_HUGETLB|unix.MFD_HUGE_2MB)
+			if err != nil {
+				t.Skipf("no huge pages: %v", err)
+			}
+			defer unix.Close(fd)
+			if err := errors.Join(unix.Ftruncate(fd, int64(g.Size())), seal(fd)); err != nil {
+				t.Fatal(err)
+			}
+			return MapPeer(fd, g, g.Size(), false)
+		},
+		"no memory": func() (*Memory, error) { return MapPeer(int(os.Stdin.Fd()), small, small.Size(), false) },
 	} {
 		if m, err := f(); err == nil {
 			m.Unmap()
 			t.Errorf("%s: mapped", name)
 		}
 	}
+}
+
+func seal(fd int) error {
+	_, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
+	return err
+}
+
+// What is made for a stranger is what is taken of one.
+func TestMapStranger(t *testing.T) {
+	g := Geometry{4096, 1024, 1024, 16 << 20}.Lessen()
+	own, fd, err := New(g, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer own.Unmap()
+	defer unix.Close(fd)
+	peer, err := MapPeer(fd, g, g.Size(), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	peer.Unmap()
 }
 
 // Whatever the writer's memory contains, there is no panic, no endless loop and no access outside

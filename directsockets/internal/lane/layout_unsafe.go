@@ -8,8 +8,9 @@ import (
 // The layout of the memory that two processes share. Only this file turns it into pointers. Offsets
 // are those of ext-ds.md, section 3.
 const (
-	Version = 2
-	Magic   = 0x324e414c53445845 // "EXDSLAN2"
+	Version = 3
+	Oldest  = Version            // of those that are spoken; from 3 on the one before is
+	Magic   = 0x334e414c53445845 // "EXDSLAN3"
 
 	Payload  = slotSize - 8 // bytes of payload in a slot
 	Waiters  = 8            // of each side of a channel

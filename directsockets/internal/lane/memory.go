@@ -53,9 +53,27 @@ const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_FUTURE_WRITE
 // ErrHostile means that a peer breaks the rules.
 var ErrHostile = errors.New("the peer breaks the rules of ext-ds.md")
 
+// A Stranger is a peer of another user. No page of its file may be missing, because reading a
+// missing page allocates it, charged to the reader. The seals keep existing pages in place. So a
+// file of a stranger, or for one, is allocated as a whole, and is small.
+type Stranger bool
+
+// strangeMost is how many bytes a stranger's file may have.
+const strangeMost = 8 << 20
+
+// Lessen gives the geometry of a file for a stranger.
+func (g Geometry) Lessen() Geometry {
+	const lanes, slots, windows, window = 64, 64, 8, 256 << 10
+	return Geometry{min(g.Lanes, lanes), min(g.Slots, slots), min(g.Windows, windows), min(g.Window, window)}
+}
+
 // New makes and seals a file of ours. The caller closes the descriptor when the peer has it; the
 // mapping is enough.
-func New(g Geometry) (m *Memory, fd int, err error) {
+func New(g Geometry, peer Stranger) (m *Memory, fd int, err error) {
+	how := unix.MAP_SHARED | unix.MAP_NORESERVE
+	if peer {
+		how = unix.MAP_SHARED | unix.MAP_POPULATE
+	}
 	size := int64(g.Size())
 	fd, err = unix.MemfdCreate("exn-ds-channel", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|unix.MFD_NOEXEC_SEAL)
 	if errors.Is(err, unix.EINVAL) { // before Linux 6.3
@@ -67,7 +85,7 @@ func New(g Geometry) (m *Memory, fd int, err error) {
 	m = &Memory{Geometry: g}
 	if err = unix.Ftruncate(fd, size); err != nil {
 		err = os.NewSyscallError("ftruncate", err)
-	} else if m.b, err = unix.Mmap(fd, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_NORESERVE); err != nil {
+	} else if m.b, err = unix.Mmap(fd, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, how); err != nil {
 		err = os.NewSyscallError("mmap", err)
 	} else if _, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals|unix.F_SEAL_SEAL); err != nil {
 		err = os.NewSyscallError("F_ADD_SEALS", err)
@@ -83,12 +101,13 @@ func New(g Geometry) (m *Memory, fd int, err error) {
 	return m, fd, nil
 }
 
-// MapPeer maps a peer's file for reading, if it is what the peer's HELLO says and nobody can shrink
-// it under us. It does not take over the descriptor.
-func MapPeer(fd int, g Geometry, size uint64) (*Memory, error) {
+// MapPeer maps the file of a peer for reading, if it is what its HELLO says and
+// nobody can pull it away from under us. It does not take the descriptor.
+func MapPeer(fd int, g Geometry, size uint64, peer Stranger) (*Memory, error) {
 	if !g.Valid() || size != g.Size() {
 		return nil, fmt.Errorf("%w: geometry %+v of %d bytes", ErrHostile, g, size)
 	}
+	// Only memory has seals; so what follows waits for nobody.
 	has, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
 	if err != nil || has&seals != seals {
 		return nil, fmt.Errorf("%w: memory with seals %#x (%v)", ErrHostile, has, err)
@@ -96,6 +115,17 @@ func MapPeer(fd int, g Geometry, size uint64) (*Memory, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil || uint64(st.Size) != size {
 		return nil, fmt.Errorf("%w: memory of %d bytes instead of %d (%v)", ErrHostile, st.Size, size, err)
+	}
+	// Of huge pages there may be none left when one is touched, which would kill us.
+	var on unix.Statfs_t
+	if err := unix.Fstatfs(fd, &on); err != nil || on.Type != unix.TMPFS_MAGIC || on.Bsize != int64(os.Getpagesize()) {
+		return nil, fmt.Errorf("%w: memory of a file system %#x with pages of %d bytes (%v)", ErrHostile, on.Type, on.Bsize, err)
+	}
+	if peer {
+		hole, err := unix.Seek(fd, 0, unix.SEEK_HOLE)
+		if err != nil || size > strangeMost || uint64(hole) != size {
+			return nil, fmt.Errorf("%w: memory of a stranger of %d bytes, with a hole at %d (%v)", ErrHostile, size, hole, err)
+		}
 	}
 	b, err := unix.Mmap(fd, 0, int(size), unix.PROT_READ, unix.MAP_SHARED|unix.MAP_NORESERVE)
 	if err != nil {

@@ -10,6 +10,7 @@
 //
 // Exit status: 0 all is as it should be, 1 not (said on stderr), 77 not permitted.
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/inet_diag.h>
 #include <linux/netlink.h>
 #include <linux/sock_diag.h>
@@ -21,7 +22,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -35,7 +35,7 @@
 
 enum lie { NONE, HOST_DIAG, ROUTE, FORGED, NO_DIAG, OTHER_SOCKET, OTHER_INODE, OTHER_USER, OTHER_NAMESPACE, OTHER_TUPLE, REDIRECTED, UNLIKE, LIES };
 static const char *const names[LIES] = {"the truth", "a diag socket of another namespace", "a socket of another netlink protocol", "an answer of our own",
-	"no diag socket", "a watcher of another socket", "another inode", "another user", "another namespace's cookie", "another connection",
+	"no diag socket", "a descriptor of another socket", "another inode", "another user", "another namespace's cookie", "another connection",
 	"a diag socket that takes answers from elsewhere only", "an end that has sent nothing of what came"};
 
 struct claim {
@@ -81,14 +81,14 @@ static int connection(struct claim *c, int *other)
 	return in;
 }
 
-static void hand(int to, const struct claim *c, int watcher, int diag)
+static void hand(int to, const struct claim *c, int shown, int diag)
 {
 	struct iovec iov = {(void *)(uintptr_t)c, sizeof *c};
 	union {
 		struct cmsghdr h;
 		char space[CMSG_SPACE(2 * sizeof(int))];
 	} m = {0};
-	int fds[2] = {watcher, diag};
+	int fds[2] = {shown, diag};
 	size_t size = diag < 0 ? sizeof(int) : sizeof fds;
 	struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &m, .msg_controllen = CMSG_SPACE(size)};
 	m.h.cmsg_level = SOL_SOCKET;
@@ -110,7 +110,7 @@ static bool take(int from, struct claim *c, struct proof *p)
 	*p = (struct proof){-1, -1};
 	if (recvmsg(from, &h, 0) != (ssize_t)sizeof *c)
 		return false;
-	memcpy(&p->watcher, CMSG_DATA(&m.h), sizeof(int));
+	memcpy(&p->socket, CMSG_DATA(&m.h), sizeof(int));
 	if (m.h.cmsg_len == CMSG_LEN(2 * sizeof(int)))
 		memcpy(&p->diag, CMSG_DATA(&m.h) + sizeof(int), sizeof(int));
 	return true;
@@ -163,7 +163,7 @@ static void abroad(int to, int host_diag)
 		struct claim said = c;
 		if (!proof_make(in, true, &p))
 			die("proof_make");
-		int diag = p.diag, watcher = p.watcher, made = -1;
+		int diag = p.diag, shown = p.socket, made = -1;
 		switch (lie) {
 		case HOST_DIAG:
 			diag = host_diag;
@@ -179,9 +179,9 @@ static void abroad(int to, int host_diag)
 			diag = -1;
 			break;
 		case OTHER_SOCKET: {
-			struct epoll_event e = {0};
-			watcher = made = epoll_create1(0);
-			epoll_ctl(made, EPOLL_CTL_ADD, second, &e);
+			char path[32];
+			snprintf(path, sizeof path, "/proc/self/fd/%d", second);
+			shown = made = open(path, O_PATH);
 			break;
 		}
 		case OTHER_INODE:
@@ -208,7 +208,7 @@ static void abroad(int to, int host_diag)
 		default:
 			break;
 		}
-		hand(to, &said, watcher, diag);
+		hand(to, &said, shown, diag);
 		proof_drop(&p);
 		char done;
 		if (read(to, &done, 1) != 1) // the sockets live until the parent has looked

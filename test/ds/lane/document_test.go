@@ -137,7 +137,7 @@ func TestDocument(t *testing.T) {
 			t.Errorf("%s is %d bytes, ext-ds.md says %d", name, sizes[name], want)
 		}
 	}
-	for name, want := range map[string]uint64{"version": 2, "waiters": 8, "reserved": 4, "piece": 65536} {
+	for name, want := range map[string]uint64{"version": 3, "waiters": 8, "reserved": 4, "piece": 65536} {
 		if limits[name] != want {
 			t.Errorf("%s is %d, ext-ds.md says %d", name, limits[name], want)
 		}

@@ -286,7 +286,7 @@ func (s *scene) meeting(offerName string) {
 			}
 		}
 		size := fileSize(get(s.head, e.memory, "lanes"), get(s.head, e.memory, "slots"), get(s.head, e.memory, "windows"), get(s.head, e.memory, "window"))
-		if get(s.head, e.memory, "size") != size || string(e.memory[:8]) != "EXDSLAN2" || get(s.head, e.memory, "version") != 2 {
+		if get(s.head, e.memory, "size") != size || string(e.memory[:8]) != "EXDSLAN3" || get(s.head, e.memory, "version") != 3 {
 			s.Errorf("the head begins with %x", e.memory[:32])
 		}
 		if posted := get(s.head, e.memory, "posted"); posted != uint64(len(e.kinds)) {
@@ -344,7 +344,7 @@ func (s *scene) play(lines [][]string) {
 			offer, e.offered = rest[0], rest[1]
 		case "message":
 			m := lane.Unfold(s.T, rest)
-			if len(m) != 256 || get(s.message, m, "version") != 2 {
+			if len(m) != 256 || get(s.message, m, "version") != 3 {
 				s.Errorf("line %d: a message of %d bytes", i+1, len(m))
 			}
 			kind := get(s.message, m, "kind")

@@ -510,7 +510,7 @@ func TestOtherVersion(t *testing.T) {
 func otherVersion(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	const is, other = "LANE_VERSION = 2,", "LANE_VERSION = 99,"
+	const is, other = "LANE_VERSION = 3,", "LANE_VERSION = 99,"
 	var sources []string
 	changed := false
 	from := filepath.Dir(ds.Sources(t)[0])
