@@ -72,8 +72,8 @@ const (
 	groupRemedy = "name another by --fabric or EXN_FABRIC, or let several users share one by a group (install -d -m 2770 -g GROUP DIR, and EXN_PEERS=group)"
 )
 
-// trusted says why a process must not trust a directory, whatever it may do there, or nil. It is the
-// rule on owner and mode.
+// trusted says why a process must not trust a directory, whatever it may do there, or nil. It is
+// the rule on owner and mode.
 func (u User) trusted(path string, st *unix.Stat_t) error {
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFDIR:

@@ -28,8 +28,8 @@ func Self() User {
 	return User{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid()), Peers: dir.Policy(), self: true}
 }
 
-// Of is another process, with the mounts that it sees. Whose programs it meets only it can tell: Peers
-// is the default. It fails if this process may not look at it.
+// Of is another process, with the mounts that it sees. Whose programs it meets only it can tell:
+// Peers is the default. It fails if this process may not look at it.
 func Of(pid int) (User, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

@@ -198,7 +198,7 @@ func TestGuardsBark(t *testing.T) {
 		},
 		"WordBudget": {
 			"README.md": strings.Repeat("word ", 700), "docs/spec.md": strings.Repeat("word ", 9999), "docs/decisions/0001-a.md": "word",
-			"docs/protocols/bad.md": strings.Repeat("word ", 3501), "docs/decisions/0002-bad.md": strings.Repeat("word ", 251), "docs/bad.md": "for nobody",
+			"docs/protocols/bad.md": strings.Repeat("word ", 3501), "docs/decisions/0002-bad.md": strings.Repeat("word ", 421), "docs/bad.md": "for nobody",
 		},
 		"Requirements": {
 			"docs/spec.md": "- **NAP-1** T A rule.\n", "good.go": "// NAP-1, as UTF-8\n", "bad1.go": "// NAP-" + "9\n", "bad2.md": "ABC-" + "1",

@@ -129,7 +129,8 @@ static int find(const struct exn_settings *s, struct exn_endpoint *e, char *why)
 	lf.freeinfo(hints);
 	if (error)
 		return failed(why, "fi_getinfo", error);
-	/* Of several interfaces with the address there is one; of several variants the first is the provider's choice. */
+	/* Of several interfaces with the address there is one; of several variants the first is the
+	 * provider's choice. */
 	return 0;
 }
 
