@@ -96,7 +96,7 @@ type budget struct {
 // budgets are those of all documents. A document without a reader has no budget.
 var budgets = []budget{
 	{[]string{"README.md"}, 700, true},
-	{[]string{"CONTRIBUTING.md", "SECURITY.md"}, 700, true},
+	{[]string{"CONTRIBUTING.md", "SECURITY.md"}, 800, true},
 	{[]string{"CHANGELOG.md"}, 0, true},
 	{[]string{"docs/operations.md", "docs/options.md", "docs/troubleshooting.md"}, 3000, false},
 	{[]string{"docs/architecture.md"}, 2500, true},
@@ -106,6 +106,7 @@ var budgets = []budget{
 	{[]string{"docs/protocols/ext-ds.md"}, 6500, true}, // 3500 once its tables are generated
 	{[]string{"docs/protocols/*.md"}, 3500, true},
 	{[]string{"docs/decisions/README.md"}, 600, true},
+	{[]string{"docs/decisions/0201-lane-format-3.md"}, 600, true}, // many changes at once, by design
 	{[]string{"docs/decisions/[0-9][0-9][0-9][0-9]-*.md"}, 420, true},
 }
 
