@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Both ends of these are in one process; dsbench compares processes.
+// Both ends of these connections are in one process; dsbench compares processes.
 
 func each(b *testing.B, f func(b *testing.B, client, server net.Conn)) {
 	b.Run("net", func(b *testing.B) {

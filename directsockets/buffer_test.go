@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// buffering are two connections on their lanes with small windows, where parts of writes
-// of 64 KiB are announced out of a's buffer.
+// buffering returns two connections on their lanes with small windows. Writes from a's buffer
+// announce parts from 64 KiB on.
 func buffering(t *testing.T, size int) (a, b *Conn, buffer *Buffer) {
 	t.Helper()
 	from, window := bufferFrom.Swap(64<<10), env.geometry.Window
@@ -29,8 +29,8 @@ func buffering(t *testing.T, size int) (a, b *Conn, buffer *Buffer) {
 	return a, b, buffer
 }
 
-// ZCP-1: reads of any size take what is announced out of a buffer in parts, in order with
-// what is before it and behind it, and nobody copies it into a window.
+// ZCP-1: reads of any size take what is announced from a buffer in parts, in order with what comes
+// before and after it, and nobody copies it into a window.
 func TestBufferParts(t *testing.T) {
 	a, b, buffer := buffering(t, 3<<20)
 	large := buffer.Bytes()
@@ -57,8 +57,8 @@ func TestBufferParts(t *testing.T) {
 	}
 }
 
-// ZCP-1: when a write returns, its buffer is the program's again, and the count is what
-// the reader gets, whatever ended it.
+// ZCP-1: when a write returns, its buffer belongs to the program again, and the count is what the
+// reader gets, whatever ended the write.
 func TestBufferCancel(t *testing.T) {
 	for name, end := range map[string]struct {
 		by   func(a *Conn)
@@ -113,7 +113,8 @@ func TestBufferCancel(t *testing.T) {
 	}
 }
 
-// A peer that refuses adverts of the writer's own memory takes those in its sight.
+// A peer that refuses adverts of the writer's own memory accepts those in memory that it has
+// mapped.
 func TestBufferNeedsNoPermission(t *testing.T) {
 	a, b, buffer := buffering(t, 1<<20)
 	b.ch.zcopy.Store(zcopyImpossible)
@@ -129,7 +130,7 @@ func TestBufferNeedsNoPermission(t *testing.T) {
 	}
 }
 
-// What cannot be registered is ordinary memory, and written like it.
+// Memory that cannot be registered is ordinary memory, and is written as such.
 func TestBufferUnregistered(t *testing.T) {
 	for name, prepare := range map[string]func(t *testing.T, a *Conn) *Buffer{
 		"on TCP": func(_ *testing.T, a *Conn) *Buffer {
@@ -181,8 +182,8 @@ func TestBufferUnregistered(t *testing.T) {
 	}
 }
 
-// A buffer is there until it is released, whatever becomes of connection and channel,
-// and its windows are the lanes' again after that.
+// A buffer stays until it is released, whatever happens to connection and channel. After that its
+// windows belong to the lanes again.
 func TestBufferOutlives(t *testing.T) {
 	a, b, buffer := buffering(t, 1<<20)
 	ch := a.ch
@@ -207,8 +208,8 @@ func TestBufferOutlives(t *testing.T) {
 	}
 }
 
-// Nonsense about buffers resets that connection, and ends one that the peer's death has
-// reset already.
+// Invalid data about buffers resets that connection, even one that the peer's death has reset
+// already.
 func TestBufferHostile(t *testing.T) {
 	for _, bad := range []struct {
 		at   uint64
@@ -232,7 +233,7 @@ func TestBufferHostile(t *testing.T) {
 	}
 }
 
-// HELLO says who takes buffers; one of before says nothing.
+// HELLO tells who takes buffers; a peer of an earlier version does not mention it.
 func TestBufferFeature(t *testing.T) {
 	m := message{kind: msgHello, features: takesBuffers}
 	var back message

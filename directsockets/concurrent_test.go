@@ -13,8 +13,8 @@ import (
 	"exnet/directsockets/status"
 )
 
-// Writes of several goroutines do not mix, whatever becomes of the connection in the middle of one: each
-// is a unit, as with package net. Nor do their deadlines pass that they have not.
+// Writes of several goroutines do not mix, whatever happens to the connection during one of them:
+// each is a unit, as with package net. And no write times out that has no deadline.
 func TestWritesDoNotMix(t *testing.T) {
 	const writers, rounds, size = 4, 3, 1 << 20
 	for name, way := range map[string]struct {
@@ -100,8 +100,8 @@ func TestWritesDoNotMix(t *testing.T) {
 	}
 }
 
-// A peer dies of whose family others live, so its lane says nothing. Who waits for room hears it, also if it
-// was not asleep yet when the kernel told.
+// A peer dies, but processes that it forked hold the channel, so its lane shows nothing. A writer
+// that waits for room notices the end, even if it was not asleep yet when the kernel reported it.
 func TestEndBeforeSleep(t *testing.T) {
 	defer func(spin time.Duration, most int32) { env.spin = spin; procs.Store(most) }(env.spin, procs.Load())
 	env.spin = 500 * time.Millisecond
@@ -134,8 +134,8 @@ func TestEndBeforeSleep(t *testing.T) {
 	}
 }
 
-// A connection that goes back to TCP waits for its own writer for longer than the peer has to answer, as
-// it does on an overloaded machine. The peer has its time after that.
+// A connection that returns to TCP waits for its own writer for longer than the peer has to answer,
+// as happens on an overloaded machine. The peer still gets its full time after that.
 func TestGoesBackLate(t *testing.T) {
 	a, b := upgraded(t)
 	got := make(chan error, 1)
@@ -163,8 +163,8 @@ func TestGoesBackLate(t *testing.T) {
 	}
 }
 
-// A reader that may take nothing, since the connection is on its way back to TCP, gives way to who brings it
-// there, also if the kernel has news meanwhile.
+// A reader that may take nothing, because the connection is returning to TCP, yields to the
+// goroutine that brings it there, even if the kernel has news meanwhile.
 func TestFrozenReaderGivesWay(t *testing.T) {
 	for range 10 {
 		a, b := upgraded(t)

@@ -38,10 +38,10 @@ type Conn struct {
 	// call from which on we look for a peer.
 	calls, due   atomic.Uint64
 	tcpRx, tcpTx *atomic.Uint64
-	looking      atomic.Bool // // a search is in progress
+	looking      atomic.Bool // a search is in progress
 	looks        int         // at the board, by who has set looking
 	looked       time.Time   // first
-	considered   atomic.Bool // // worthLooking has decided; see worth.go
+	considered   atomic.Bool // worthLooking has decided; see worth.go
 
 	// Guarded by home.mu.
 	inode, netns, peerInode uint64 // inode is also in shown

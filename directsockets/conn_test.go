@@ -16,8 +16,7 @@ import (
 
 func TestMain(m *testing.M) { leak.Main(m) }
 
-// fabric makes a fabric directory for one test, and takes back at its end what
-// this process has there.
+// fabric makes a fabric directory for one test, and removes at its end what this process has there.
 func fabric(t testing.TB) string {
 	t.Helper()
 	// Not t.TempDir: the names of UNIX sockets must stay below 108 bytes.
@@ -69,8 +68,8 @@ func connect(o Options) (client, server *Conn, err error) {
 	return c.(*Conn), s.(*Conn), nil
 }
 
-// warm plays ping-pong until both ends write by their lanes. It reads and writes
-// the same number of bytes each way, which it returns.
+// warm plays ping-pong until both ends write by their lanes. It reads and writes the same number of
+// bytes in each direction, and returns it.
 func warm(t testing.TB, a, b *Conn) {
 	t.Helper()
 	end := time.Now().Add(20 * time.Second)

@@ -13,8 +13,8 @@ import (
 	"exnet/fabric/dir"
 )
 
-// What others may write is not used; what is made in a group's directory is the
-// group's.
+// A directory that others may write is not used. What is made in a group's directory belongs to the
+// group.
 func TestDirectoryModes(t *testing.T) {
 	const own, many = dir.SameUser, dir.Group
 	for _, c := range []struct {
@@ -56,8 +56,8 @@ func TestDirectoryModes(t *testing.T) {
 	}
 }
 
-// Old and malformed offers are removed by who finds them, and so is what crashed
-// processes have left; living ones are left alone.
+// Whoever finds an old or malformed offer removes it, and so it is with what crashed processes
+// left. Living ones are left alone.
 func TestLeftovers(t *testing.T) {
 	top := fabric(t)
 	r := meetingIn(top)
@@ -97,7 +97,7 @@ func TestLeftovers(t *testing.T) {
 		t.Fatal(err)
 	}
 	unix.Close(s)
-	// What is named like ours and is none stays, as does another user's.
+	// A file that is only named like ours stays, and so does another user's.
 	kept := filepath.Join(top, "ds", "p-notes")
 	if err := os.WriteFile(kept, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -157,8 +157,8 @@ func TestTupleAbroad(t *testing.T) {
 	}
 }
 
-// The other side of a port counts if it was busy a moment ago, also by a clock that is somewhat ahead: that of files,
-// which the library reads, is some milliseconds behind.
+// The other side of a port counts if it was busy a moment ago, even by a clock that is slightly
+// ahead: the clock of files, which the library reads, is some milliseconds behind.
 func TestBoardMeets(t *testing.T) {
 	for ago, want := range map[int64]bool{0: true, 1: true, 10: false, -1: true, -10: false, time.Now().Unix(): false} {
 		var b board

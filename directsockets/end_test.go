@@ -21,7 +21,7 @@ import (
 	"exnet/directsockets/status"
 )
 
-// upgraded are two connections on their lanes both ways.
+// upgraded returns two connections that are on their lanes in both directions.
 func upgraded(t testing.TB) (a, b *Conn) {
 	t.Helper()
 	a, b = pipe(t, Options{Fabric: fabric(t)})
@@ -65,7 +65,7 @@ func TestHalfClose(t *testing.T) {
 	}
 }
 
-// As with TCP, who closes with bytes unread resets, and so does linger 0.
+// As with TCP, closing with unread bytes resets, and so does linger 0.
 func TestReset(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, a, b *Conn){
 		"unread": func(t *testing.T, a, b *Conn) {
@@ -92,7 +92,7 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// A close is seen by who sleeps in a read, and by who sleeps in a write.
+// A close wakes a reader and a writer that sleep.
 func TestCloseWakes(t *testing.T) {
 	for _, own := range []bool{true, false} {
 		a, b := upgraded(t)
@@ -128,7 +128,8 @@ func TestCloseWakes(t *testing.T) {
 	}
 }
 
-// Of two that close at a time one has closed it, even if the other returns before.
+// If two goroutines close a connection at the same time, the first one closes it, even if the
+// second returns earlier.
 func TestClosesAtATime(t *testing.T) {
 	a, b := upgraded(t)
 	a.tx.mu.Lock()
@@ -149,7 +150,7 @@ func TestClosesAtATime(t *testing.T) {
 	}
 }
 
-// A deadline that is moved while somebody sleeps counts from then on.
+// A deadline that is moved while a call sleeps takes effect at once.
 func TestDeadlineMoves(t *testing.T) {
 	a, b := upgraded(t)
 	for _, c := range []*Conn{a, b} { // the other way round as well
@@ -169,8 +170,8 @@ func TestDeadlineMoves(t *testing.T) {
 	read(t, b, "still there")
 }
 
-// What needs the TCP socket takes the connection back to TCP, with all that is
-// unread, and neither end notices.
+// An operation that needs the TCP socket returns the connection to TCP, with everything unread, and
+// neither end notices.
 func TestBackToTCP(t *testing.T) {
 	for name, leave := range map[string]func(c *Conn) error{
 		"File": func(c *Conn) error {
@@ -260,7 +261,7 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-// No allocation and no system call where bytes are there.
+// If bytes are there, a call makes no allocation and no system call.
 func TestNoAllocation(t *testing.T) {
 	a, b := upgraded(t)
 	x := make([]byte, 64)
@@ -272,9 +273,10 @@ func TestNoAllocation(t *testing.T) {
 	}
 }
 
-// Why a connection is on TCP can be asked.
+// A program can ask why a connection is on TCP.
 func TestReasons(t *testing.T) {
-	own := func() Options { return Options{Fabric: fabric(t)} } // where no other case's server has used the port
+	// where no other case's server has used the port
+	own := func() Options { return Options{Fabric: fabric(t)} }
 	open := t.TempDir()
 	if err := os.Chmod(open, 0o777); err != nil {
 		t.Fatal(err)
@@ -319,7 +321,7 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// The reasons are numbered as ext-ds.md and the C library have them.
+// The reasons have the numbers of ext-ds.md and the C library.
 func TestReasonNames(t *testing.T) {
 	for r, name := range map[status.Reason]string{
 		reasonSetting: "setting", reasonDirectory: "directory", reasonAddress: "address", reasonProof: "proof",
@@ -334,7 +336,7 @@ func TestReasonNames(t *testing.T) {
 	}
 }
 
-// A peer that leaves the lane is answered although the program makes no call.
+// A peer that leaves the lane gets an answer although the program makes no call.
 func TestAnswersWhileIdle(t *testing.T) {
 	a, b := upgraded(t)
 	text := strings.Repeat("unread ", 2000)
@@ -399,7 +401,8 @@ func TestSendsFiles(t *testing.T) {
 	}
 }
 
-// Who shuts down reading before there is a lane has the end of his own, not his peer's.
+// A program that shuts down reading before there is a lane sees the end on its own side; its peer
+// does not.
 func TestShutDownBeforeTheLane(t *testing.T) {
 	for name, shut := range map[string]func(c *Conn) error{
 		"CloseRead": (*Conn).CloseRead,
@@ -453,7 +456,8 @@ func TestShutDownBeforeTheLane(t *testing.T) {
 	}
 }
 
-// A file of which a write deadline lets only a part be sent is at the end of that, and the next call goes on there.
+// If a write deadline lets only a part of a file be sent, the file's position is at the end of that
+// part, and the next call continues there.
 func TestCopyOfAFileGoesOn(t *testing.T) {
 	want := make([]byte, 24<<20)
 	rand.NewChaCha8([32]byte{3}).Read(want)
@@ -500,7 +504,7 @@ func TestCopyOfAFileGoesOn(t *testing.T) {
 	}
 }
 
-// A connection that nobody has any more is closed by the collector, as package net's.
+// The garbage collector closes a connection that nobody refers to, as in package net.
 func TestDropped(t *testing.T) {
 	dir := fabric(t)
 	b := func() *Conn {

@@ -10,8 +10,8 @@ import (
 	"exnet/directsockets"
 )
 
-// A server and a client, as with package net. Once such a connection is busy, its bytes
-// go through shared memory.
+// A server and a client, as with package net. Once the connection is busy, its bytes go through
+// shared memory.
 func Example() {
 	l, err := directsockets.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -40,7 +40,7 @@ func Example() {
 	// <nil>
 }
 
-// HTTP over it: a listener for the server, a dialer for the client.
+// HTTP: the server gets a listener, the client a dialer.
 func ExampleDialer() {
 	l, err := directsockets.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

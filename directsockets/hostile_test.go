@@ -10,8 +10,8 @@ import (
 	"exnet/directsockets/internal/lane"
 )
 
-// Whatever comes by a control socket: nonsense ends that channel, which is seen by
-// its hang-up, and no other.
+// Any invalid message on a control socket ends that channel, which shows as a hang-up, and no
+// other.
 func TestHostileMessages(t *testing.T) {
 	dir := fabric(t)
 	a, b := pipe(t, Options{Fabric: dir})
@@ -108,7 +108,7 @@ func TestHostileMessages(t *testing.T) {
 		})
 	}
 
-	// An ATTACH for a connection of others is refused, and the channel goes on.
+	// An ATTACH for a connection of others is refused, and the channel stays.
 	s, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)

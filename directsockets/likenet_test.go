@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A tcpConn is what *net.TCPConn and *Conn have in common.
+// A tcpConn has the methods that *net.TCPConn and *Conn have in common.
 type tcpConn interface {
 	net.Conn
 	syscall.Conn
@@ -34,7 +34,7 @@ type tcpConn interface {
 	MultipathTCP() (bool, error)
 }
 
-// told is an error as a program can see it, without ports.
+// told formats an error as a program sees it, without ports.
 func told(err error) string {
 	if err == nil {
 		return "nil"
@@ -60,8 +60,8 @@ func told(err error) string {
 	return text
 }
 
-// A program sees the same of a connection of ours, on TCP and on a lane, as of one of
-// package net: values, errors and their numbers.
+// A program sees the same on our connections, on TCP and on a lane, as on those of package net:
+// values, errors and their numbers.
 func TestLikeNet(t *testing.T) {
 	some := func(n int) []byte { return bytes.Repeat([]byte("0123456789abcdef"), (n+15)/16)[:n] }
 	for name, play := range map[string]func(say func(what string, result ...any), a, b tcpConn){
@@ -268,7 +268,7 @@ var errFailing = errors.New("out of order")
 func (*failing) Read([]byte) (int, error)  { return 0, errFailing }
 func (*failing) Write([]byte) (int, error) { return 0, errFailing }
 
-// plainPair are two connections of package net.
+// plainPair returns two connections of package net.
 func plainPair(t *testing.T) (a, b *net.TCPConn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

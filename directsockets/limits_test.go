@@ -12,7 +12,7 @@ import (
 	"exnet/directsockets/status"
 )
 
-// refused plays ping-pong until the connection has given up, and says why.
+// refused plays ping-pong until the connection has given up, and returns the reason.
 func refused(t *testing.T, a, b *Conn) status.Reason {
 	t.Helper()
 	for a.State() != status.TCP && b.State() != status.TCP {
@@ -40,7 +40,8 @@ func TestNoLaneLeft(t *testing.T) {
 	o := Options{Fabric: fabric(t)}
 	a, b := pipe(t, o)
 	warm(t, a, b)
-	// The lanes of a process with itself are those of the halves of so many channels.
+	// Each side of a channel picks from its half of the lanes, which is one here. So there are
+	// more connections than lanes.
 	for range 2 * channelsMost {
 		c, d := pipe(t, o)
 		for !(c.engaged() && d.engaged()) && c.State() != status.TCP && d.State() != status.TCP {
@@ -67,7 +68,8 @@ func TestNoLaneLeft(t *testing.T) {
 func TestNoMemoryLeft(t *testing.T) {
 	budget.take(0, forAll) // so that it knows its limit
 	budget.mu.Lock()
-	for end := time.Now().Add(10 * time.Second); budget.used > 0; budget.mu.Lock() { // by channels of earlier tests
+	for end := time.Now().Add(10 * time.Second); budget.used > 0; budget.mu.Lock() {
+		// by channels of earlier tests
 		budget.mu.Unlock()
 		if time.Now().After(end) {
 			t.Fatal("the channels of earlier tests do not end")
@@ -88,7 +90,7 @@ func TestNoMemoryLeft(t *testing.T) {
 	}
 }
 
-// A fabric directory that somebody removes is made anew; who has a lane keeps it.
+// A fabric directory that somebody removes is made again; connections with a lane keep it.
 func TestDirectoryVanishes(t *testing.T) {
 	o := Options{Fabric: fabric(t)}
 	a, b := pipe(t, o)
@@ -102,7 +104,8 @@ func TestDirectoryVanishes(t *testing.T) {
 	warm(t, c, d)
 }
 
-// Without descriptors connections stay on TCP, and say so; later ones find some again.
+// Without free descriptors, connections stay on TCP and give that reason; later connections get
+// lanes again.
 func TestNoDescriptorsLeft(t *testing.T) {
 	o := Options{Fabric: fabric(t)}
 	a, b := pipe(t, o)
@@ -126,7 +129,7 @@ func TestNoDescriptorsLeft(t *testing.T) {
 	warm(t, c, d)
 }
 
-// Multipath TCP has no lanes.
+// A Multipath TCP connection gets no lane.
 func TestMultipathStaysOnTCP(t *testing.T) {
 	o := Options{Fabric: fabric(t)}
 	var config net.ListenConfig
@@ -157,10 +160,11 @@ func TestMultipathStaysOnTCP(t *testing.T) {
 	}
 }
 
-// An end at an address that is neither here nor registered by exn0 is elsewhere.
+// An end is elsewhere if its address is neither here nor registered by exn0.
 func TestStrangeAddressStaysOnTCP(t *testing.T) {
 	a, b := pipe(t, Options{Fabric: fabric(t)})
-	a.tuple.remote = netip.AddrPortFrom(netip.MustParseAddr("10.9.9.9"), a.tuple.remote.Port()) // as if
+	// as if
+	a.tuple.remote = netip.AddrPortFrom(netip.MustParseAddr("10.9.9.9"), a.tuple.remote.Port())
 	if got := refused(t, a, b); got != reasonAddress {
 		t.Errorf("reason %v", got)
 	}

@@ -11,7 +11,7 @@ import (
 	vector "exnet/test/ds/lane"
 )
 
-// Messages and offers are those that the C library writes.
+// Messages and offers are identical to those of the C library.
 func TestMessageVectors(t *testing.T) {
 	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
 		t.Skip("the vectors are of little-endian machines")

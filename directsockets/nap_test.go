@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Whatever was changed before wake, the sleeper has seen or is woken for, and no
-// token is left for a later nap.
+// Whatever was changed before wake, the sleeper has seen or is woken for, and no token is left for
+// a later nap.
 func TestNap(t *testing.T) {
 	const changes, wakers = 20000, 3
 	n := nap{bell: make(chan struct{}, 1)}

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/net/nettest"
 )
 
-// The conformance suite of package net, whichever way the bytes go.
+// The conformance suite of golang.org/x/net, by whichever path the bytes go.
 func TestNettest(t *testing.T) {
 	for _, way := range []struct {
 		name string

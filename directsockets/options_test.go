@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// A program that has wrong settings is told once, when it makes its first connection.
+// A program with wrong settings is warned once, when it makes its first connection.
 func TestWrongSettingsAreToldOnce(t *testing.T) {
 	if os.Getenv("EXN_DS_SPINUS") != "" { // the program
 		for range 2 {

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Much that nobody has read goes back to TCP, which has no room for it. It comes as the reader reads, whatever
-// the writer does meanwhile, and before all that is written later.
+// Many unread bytes return to TCP, which has no room for them. They arrive as the reader reads,
+// whatever the writer does meanwhile, and before everything written later.
 func TestOwed(t *testing.T) {
 	testNarrow.Store(true)
 	t.Cleanup(func() { testNarrow.Store(false) })

@@ -25,8 +25,9 @@ func perched(t *testing.T, c *Conn, b []byte) (result chan error) {
 	return result
 }
 
-// asleepSoon waits until the reader sleeps on a perch. Whoever had a short sleep there, as
-// of a ring that came late, sleeps elsewhere next; woken from that, it had a long one.
+// asleepSoon waits until the reader sleeps on a perch. After a short sleep there, for example
+// because of a ring that came late, the reader sleeps elsewhere; woken from that, it has had a long
+// sleep.
 func asleepSoon(t *testing.T, c *Conn) {
 	t.Helper()
 	end := time.Now().Add(10 * time.Second)
@@ -46,8 +47,8 @@ func asleepSoon(t *testing.T, c *Conn) {
 	}
 }
 
-// A reader on a perch gets up for bytes, its deadline, whoever changes that, closes or
-// wants the connection, and the end of the peer and its channel.
+// A reader on a perch wakes for bytes, for its deadline, for a changed deadline, for Close, for a
+// goroutine that wants the connection, and for the end of the peer and its channel.
 func TestPerch(t *testing.T) {
 	for name, c := range map[string]struct {
 		by   func(a, b *Conn)
@@ -93,8 +94,8 @@ func TestPerch(t *testing.T) {
 	}
 }
 
-// With a deadline that is kept it sleeps again and again on its perch, and hears nothing of
-// the deadline of before, or of who was there before.
+// With a deadline that does not pass, the reader sleeps again and again on its perch. It is not
+// disturbed by an earlier deadline or by the reader that was there before.
 func TestPerchDeadlines(t *testing.T) {
 	a, b := upgraded(t)
 	got := make([]byte, 1)
@@ -117,8 +118,8 @@ func TestPerchDeadlines(t *testing.T) {
 	}
 }
 
-// More sleepers than perches, in both processes' roles at once: each message arrives, and no
-// wake-up is lost.
+// There are more sleepers than perches, in both processes' roles at once. Each message arrives, and
+// no wake-up is lost.
 func TestPerchesAreShared(t *testing.T) {
 	const conns, rounds = 2*perches + 1, 300
 	dir := fabric(t)
@@ -157,9 +158,9 @@ func TestPerchesAreShared(t *testing.T) {
 	all.Wait()
 }
 
-// A peer that rings a perch and has nothing to say loses its channel. A reader that had a
-// short sleep, on a busy machine, is on none after it, and hears no more of them; so it is
-// woken, and sleeps there again.
+// A peer that rings a perch without a reason loses its channel. After a short sleep, which happens
+// on a busy machine, the reader is not on a perch and does not notice the rings. So the test wakes
+// it until it sleeps there again.
 func TestPerchRungForNothing(t *testing.T) {
 	a, b := upgraded(t)
 	var err error

@@ -9,7 +9,7 @@ import (
 	"exnet/directsockets/status"
 )
 
-// Rules are read when a program starts, so one is started for this.
+// A program reads the rules when it starts, so the test starts one.
 func TestPolicy(t *testing.T) {
 	const child = "EXNET_TEST_POLICY"
 	if os.Getenv(child) == "" {

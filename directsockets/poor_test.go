@@ -8,8 +8,8 @@ import (
 	"exnet/directsockets/internal/lane"
 )
 
-// A writer that finds no window goes by slots until the reader has taken SWITCH, and by TCP then, which holds
-// more, though nobody reads: both ends may write before they read.
+// A writer that finds no window writes through slots until the reader has taken SWITCH, and then by
+// TCP. TCP holds more, though nobody reads: both ends may write before they read.
 func TestPoorGoesBackToTCP(t *testing.T) {
 	defer func(was lane.Geometry) { env.geometry = was }(env.geometry)
 	env.geometry.Windows = 1

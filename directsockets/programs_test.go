@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// track notes the connections that a listener gives, to ask them afterwards.
+// track records the connections that a listener accepts, to examine them afterwards.
 type track struct {
 	net.Listener
 	mu    sync.Mutex
@@ -37,7 +37,7 @@ func (l *track) Accept() (net.Conn, error) {
 	return c, err
 }
 
-// lane is how many bytes the connections have read and written on lanes.
+// lane returns how many bytes the connections have read and written on lanes.
 func (l *track) lane() (n uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -57,8 +57,8 @@ func listen(t *testing.T, o Options) *track {
 	return &track{Listener: l}
 }
 
-// HTTP/1.1 and HTTP/2 with TLS, with bodies both ways, streaming, and clients that
-// go away in the middle.
+// HTTP/1.1 and HTTP/2 with TLS, with bodies in both directions, streaming, and clients that go away
+// in the middle.
 func TestHTTP(t *testing.T) {
 	for _, version := range []string{"HTTP/1.1", "HTTP/2.0"} {
 		t.Run(version, func(t *testing.T) {
@@ -169,7 +169,8 @@ func TestRPC(t *testing.T) {
 	}
 	client := rpc.NewClient(c)
 	defer client.Close()
-	for try := 0; try < 20 && l.lane() == 0 && !t.Failed(); try++ { // on a busy machine the lane may be late
+	for try := 0; try < 20 && l.lane() == 0 && !t.Failed(); try++ {
+		// on a busy machine the lane may be late
 		var all sync.WaitGroup
 		for k := range 10 {
 			all.Go(func() {

@@ -9,7 +9,7 @@ import (
 	"exnet/directsockets/internal/diag"
 )
 
-// Whoever hands a sock_diag socket may have used it: only the kernel's answer to our
+// The peer that passes a sock_diag socket may have used it before. Only the kernel's answer to our
 // own question counts.
 func TestAnswersOfOthersDoNotCount(t *testing.T) {
 	a, b := pipe(t, Options{Off: true})
@@ -29,7 +29,7 @@ func TestAnswersOfOthersDoNotCount(t *testing.T) {
 	if !found || end.Inode != want || int(end.UID) != unix.Geteuid() {
 		t.Fatalf("found %v: %+v, want %d", found, end, want)
 	}
-	// Asked before us, about this connection or another: those answers come first.
+	// Questions asked before ours, about this connection or another, are answered first.
 	for _, asked := range []tuple{a.tuple, c.tuple} {
 		s, err := diag.Open()
 		if err != nil {
@@ -45,7 +45,7 @@ func TestAnswersOfOthersDoNotCount(t *testing.T) {
 	}
 }
 
-// What is handed has to be a sock_diag socket, and of the right namespace.
+// The passed descriptor must be a sock_diag socket, and of the right namespace.
 func TestDiagOf(t *testing.T) {
 	socket := func(domain, kind, protocol int) int {
 		s, err := unix.Socket(domain, kind|unix.SOCK_CLOEXEC, protocol)
@@ -99,7 +99,7 @@ func TestDiagOf(t *testing.T) {
 	}
 }
 
-// Two ends are of one connection only if that may be by what they have carried.
+// Two ends belong to one connection only if that is possible by the bytes they have carried.
 func TestFit(t *testing.T) {
 	before := diag.End{Counts: true, Sent: 100, Acknowledged: 90, Received: 50}
 	after := diag.End{Counts: true, Sent: 110, Acknowledged: 90, Received: 60}
@@ -136,7 +136,7 @@ func TestFit(t *testing.T) {
 	}
 }
 
-// The kernel says what an end has carried.
+// The kernel reports what an end has carried.
 func TestTraffic(t *testing.T) {
 	a, b := pipe(t, Options{Off: true})
 	s, err := diag.Open()

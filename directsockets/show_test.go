@@ -11,7 +11,7 @@ import (
 	"exnet/directsockets/status"
 )
 
-// seen is what others see of a connection.
+// seen returns what others see of a connection.
 func seen(t *testing.T, c *Conn) (s status.Socket, found bool) {
 	t.Helper()
 	p, _ := status.Of(os.Getpid())
@@ -26,7 +26,7 @@ func seen(t *testing.T, c *Conn) (s status.Socket, found bool) {
 	return s, false
 }
 
-// What is published is what Status says: on TCP, on a lane, and back from it.
+// What is published is what Status returns: on TCP, on a lane, and after the return from it.
 func TestShown(t *testing.T) {
 	a, b := pipe(t, Options{Fabric: fabric(t)})
 	check := func(when string, state status.State) {
@@ -78,7 +78,7 @@ func TestShown(t *testing.T) {
 	}
 }
 
-// A listener is seen, so that exn-tun check finds who uses the package.
+// A listener is shown, so that exn-tun check finds who uses the package.
 func TestListenerIsShown(t *testing.T) {
 	count := func() (n int) {
 		p, _ := status.Of(os.Getpid())
@@ -103,7 +103,7 @@ func TestListenerIsShown(t *testing.T) {
 	}
 }
 
-// A record is used again when its connection is garbage.
+// A record is reused when its connection is garbage.
 func TestRecordsAreUsedAgain(t *testing.T) {
 	spare := func() int {
 		shown.mu.Lock()

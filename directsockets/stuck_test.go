@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// One goroutine is both ends, and writes more than a lane takes before it reads: TCP would
-// hold it. After a while the lane is used again.
+// One goroutine serves both ends, and writes more than a lane takes before it reads: TCP would hold
+// it. After a while the lane is used again.
 func TestWritesBeforeReads(t *testing.T) {
 	a, b := upgraded(t)
 	was := env.stuck

@@ -35,8 +35,8 @@ func awaitNap(t *testing.T, c *Conn) {
 	}
 }
 
-// Readers on lanes on which nothing happens are not woken, and nobody looks at them,
-// however many.
+// Readers on quiet lanes are not woken, and the watcher does not look at them, however many there
+// are.
 func TestQuietLanesCostNothing(t *testing.T) {
 	const quiet, rounds = 20, 2000
 	dir := fabric(t)
@@ -81,7 +81,7 @@ func TestQuietLanesCostNothing(t *testing.T) {
 	}
 }
 
-// Marks that say nothing true, or cancel each other, cost no wake-up.
+// Marks that are false, or cancel each other, cost no wake-up.
 func TestStrangeMarks(t *testing.T) {
 	a, b := upgraded(t)
 	got := asleepIn(t, a)
@@ -104,7 +104,7 @@ func TestStrangeMarks(t *testing.T) {
 		}
 		got = asleepIn(t, a)
 	}
-	// One that says something true, and is cancelled before the watcher looks.
+	// This mark is true, and is cancelled before the watcher looks.
 	a.ch.mu.Lock()
 	peer.own.Mark(number, lane.Ask(ourWaiter, 1))
 	write(t, b, "x")
@@ -122,8 +122,8 @@ func markAll(ch *channel) {
 	}
 }
 
-// A reader that takes little at a time, and long for each, rings for credit that is not worth waking the
-// writer if it does not know slots_due. That is no lie.
+// A reader that takes little at a time, and takes long for it, rings for credit that is not worth
+// waking the writer if it does not know slots_due. That is no offence.
 func TestSmallReadsOfFullLane(t *testing.T) {
 	const many = ringsLeaving + 4*ringsOfLane
 	for name, ring := range map[string]func(b *Conn){
@@ -143,7 +143,7 @@ func TestSmallReadsOfFullLane(t *testing.T) {
 	}
 }
 
-// It does not ring for what it takes of TCP, from before the lane.
+// The reader does not ring for what it takes from TCP, sent before the lane.
 func TestSmallReadsBeforeTheLane(t *testing.T) {
 	was := env.stuck
 	env.stuck = 0
@@ -172,8 +172,8 @@ func pour(c *Conn) {
 	}
 }
 
-// sip has b read a byte at a time and do something more, each once the watcher of its peer sleeps, if it does,
-// and says how often that has gone to sleep.
+// sip lets b read a byte at a time and then call then. It does so each time the watcher of b's peer
+// sleeps, if it does. It returns how often that watcher has gone to sleep.
 func sip(t *testing.T, b *Conn, many int, then func()) (sleeps int) {
 	t.Helper()
 	var asleep uint64 // the watcher's epoch, when it slept last

@@ -9,7 +9,8 @@ import (
 	"exnet/directsockets/status"
 )
 
-// Where connections end soon the next stay on TCP for longer, until some have gone on.
+// If most connections to a port end soon, the next ones stay on TCP for longer, until some have
+// lasted.
 func TestShortConnections(t *testing.T) {
 	o := Options{Fabric: fabric(t)}
 	l, err := (&ListenConfig{Lanes: o}).Listen(context.Background(), "tcp", "127.0.0.1:0")

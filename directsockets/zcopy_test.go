@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// advertising are two connections on their lanes, where writes above 64 KiB are
-// advertised; the second one has read enough at once to invite them. However late it reads
-// the rest, that does not go by TCP.
+// advertising returns two connections on their lanes, where writes above 64 KiB are advertised. The
+// second one has read enough at once to invite adverts. However late it reads the rest, TCP does
+// not carry it.
 func advertising(t *testing.T) (a, b *Conn) {
 	t.Helper()
 	least, window, stuck := zcopyFrom.Swap(64<<10), env.geometry.Window, env.stuck
@@ -56,7 +56,7 @@ func noise(n int, seed byte) []byte {
 	return b
 }
 
-// awaitAdvert waits until a's write sleeps with its advert out, or has it no more.
+// awaitAdvert waits until a's write sleeps with its advert current, or until there is none.
 func awaitAdvert(t *testing.T, a *Conn, want bool) {
 	t.Helper()
 	end := time.Now().Add(10 * time.Second)
@@ -70,8 +70,7 @@ func awaitAdvert(t *testing.T, a *Conn, want bool) {
 	}
 }
 
-// ZCP-1: reads of any size take an advert in parts, in order with what is before it
-// and behind it.
+// ZCP-1: reads of any size take an advert in parts, in order with what comes before and after it.
 func TestZCopyParts(t *testing.T) {
 	a, b := advertising(t)
 	want := append(noise(1000, 1), noise(3<<20, 2)...)
@@ -94,8 +93,8 @@ func TestZCopyParts(t *testing.T) {
 	}
 }
 
-// ZCP-1: when a write returns, its memory is the program's again, and the count is
-// what the reader gets, whatever ended it.
+// ZCP-1: when a write returns, its memory belongs to the program again, and the count is what the
+// reader gets, whatever ended the write.
 func TestZCopyCancel(t *testing.T) {
 	for name, end := range map[string]struct {
 		by   func(a *Conn)
@@ -138,8 +137,8 @@ func TestZCopyCancel(t *testing.T) {
 	}
 }
 
-// ZCP-1: a withdrawal that finds the reader busy is finished, not forgotten: neither side
-// would ever get on.
+// ZCP-1: a withdrawal that finds the reader busy is completed later, not forgotten: otherwise
+// neither side would ever continue.
 func TestZCopyWithdrawnWhileBusy(t *testing.T) {
 	a, b := advertising(t)
 	want := noise(1<<20, 5)
@@ -166,8 +165,8 @@ func TestZCopyWithdrawnWhileBusy(t *testing.T) {
 	}
 }
 
-// A reader that may not copy, or cannot, or whose calls are small, gets all bytes by
-// the window; an advert that is out is withdrawn.
+// A reader that may not or cannot copy, or whose calls are small, gets all bytes through the
+// window. A current advert is withdrawn.
 func TestZCopyRefused(t *testing.T) {
 	const large, small = 100 << 10, 5000
 	again := func(b *Conn) { b.ch.zcopy.Store(zcopyUntried) }
@@ -216,10 +215,10 @@ func TestZCopyRefused(t *testing.T) {
 	}
 }
 
-// nobody is a number that no process can have.
+// nobody is a pid that no process can have.
 const nobody = 1 << 22
 
-// become has b take another process for its peer's.
+// become makes b take another process for its peer's.
 func become(t *testing.T, b *Conn, process int) {
 	t.Helper()
 	if err := unix.Close(b.ch.process); err != nil {
@@ -228,7 +227,7 @@ func become(t *testing.T, b *Conn, process int) {
 	b.ch.process = process
 }
 
-// deceased is a process that has ended, as a pidfd.
+// deceased returns a pidfd of a process that has ended.
 func deceased(t *testing.T) int {
 	t.Helper()
 	cmd := exec.Command("true")
@@ -243,8 +242,8 @@ func deceased(t *testing.T) int {
 	return fd
 }
 
-// ZCP-1: a writer that withdraws, since a reader has begun to read little at a time, counts
-// what that has taken meanwhile.
+// ZCP-1: a writer withdraws because a reader has begun to read little at a time. It counts what the
+// reader has taken meanwhile.
 func TestZCopyLittleReads(t *testing.T) {
 	a, b := advertising(t)
 	const size, rounds = 100 << 10, 1500

@@ -67,8 +67,10 @@ func TestATUPageLists(t *testing.T) { // ATU-1, ATU-3
 		}
 		list := []int{7, 0, 3, 4, 1}
 		u := newTestATU()
-		register(t, u, 1, 1<<40, WindowSpec{PageSize: ps, Length: 2 * page, Pages: []int{0, 1}}) // takes page entries 0, 1
-		first, last := 1000, 77                                                                  // first byte within the first page; bytes used of the last page
+		// entries 0, 1
+		register(t, u, 1, 1<<40, WindowSpec{PageSize: ps, Length: 2 * page, Pages: []int{0, 1}})
+		// first byte within the first page; bytes used of the last page
+		first, last := 1000, 77
 		length := 4*page - first + last
 		a := register(t, u, 5, 8*page, WindowSpec{PageSize: ps, Offset: first, Length: length, Pages: list})
 		place := func(i int) uint64 { return uint64(list[(first+i)/page]*page + (first+i)%page) }
@@ -120,7 +122,8 @@ func TestATUFaults(t *testing.T) { // ATU-2
 		{"at the end", a + 10000, 1, testVPID, RemoteRead, FaultRange},
 		{"behind the end", a + 10007, 1, testVPID, RemoteRead, FaultRange},
 		{"page list, at the end", w + 10000, 1, testVPID, RemoteWrite, FaultRange},
-		{"before the start", a - 1, 1, testVPID, RemoteRead, FaultStale}, // another window's address
+		// another window's address
+		{"before the start", a - 1, 1, testVPID, RemoteRead, FaultStale},
 		{"generation before", MakeNLA(a.Window(), a.Generation()-1, 0), 1, testVPID, RemoteRead, FaultStale},
 		{"generation after", MakeNLA(a.Window(), a.Generation()+1, 0), 1, testVPID, RemoteRead, FaultStale},
 		{"never registered", MakeNLA(500, 0, 0), 1, testVPID, 0, FaultStale},

@@ -67,7 +67,7 @@ func TestBusyPoll(t *testing.T) {
 	})
 }
 
-// TestLongYield: after a yield that took long, the loop sleeps when there is no work, for some time.
+// TestLongYield: after a yield that took long, the loop sleeps for some time when there is no work.
 func TestLongYield(t *testing.T) {
 	play(t, Config{BusyPoll: 10 * time.Millisecond}, []scene{
 		{"a short yield is no loss", "turn velo+1 turn turn +999µs velo+1 turn turn", "poll velo 0/4, yield"},

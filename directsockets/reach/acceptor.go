@@ -38,7 +38,7 @@ func (a Acceptor) no(why, remedy string) Acceptor {
 	return a
 }
 
-// acceptors are the processes that hold these sockets. It is an error if some of them cannot be seen.
+// acceptors returns the processes that hold these sockets. It fails if some of them cannot be seen.
 func acceptors(inodes []uint64, uid int) (pids []int, err error) {
 	for _, held := range tables.Holders(inodes...) {
 		for _, pid := range held {
@@ -54,7 +54,8 @@ func acceptors(inodes []uint64, uid int) (pids []int, err error) {
 		return nil, fmt.Errorf("%w: process %d, which one of those that do has started, may too; ask as root", ErrHidden, child)
 	}
 	slices.Sort(pids)
-	// A service manager holds the socket for the service that it starts, and accepts nothing itself.
+	// A service manager holds the socket for the service that it starts, and accepts nothing
+	// itself.
 	others := slices.DeleteFunc(slices.Clone(pids), func(pid int) bool { return program(pid) == "systemd" })
 	if len(others) > 0 {
 		pids = others
@@ -126,9 +127,9 @@ func (v Verdict) judge(pids []int, fabric string) (Verdict, error) {
 	return v, nil
 }
 
-// announced is a process with the library that has not published anything yet, as one that has
-// inherited its listening socket and accepted nothing: what the process says that has forked it, else
-// what its environment says.
+// announced describes a process with the library that has not published anything yet, for example
+// because it inherited its listening socket and accepted nothing. It returns what the process that
+// forked it has published, and otherwise what its environment tells.
 func announced(pid int, user directory.User) (p status.Process, found bool) {
 	if !tables.Loaded(pid) {
 		return p, false

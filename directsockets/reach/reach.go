@@ -187,8 +187,8 @@ func answers(protocol byte, local, remote netip.AddrPort) error {
 	return err
 }
 
-// listeners finds the sockets that listen at an address, and the user of the first. There are several
-// with SO_REUSEPORT. One that names the address goes before one for all addresses.
+// listeners returns the sockets that listen at an address, and the user of the first. There are
+// several with SO_REUSEPORT. A socket that names the address comes before one for all addresses.
 func listeners(dir string, at netip.AddrPort) (inodes []uint64, uid int, err error) {
 	var exact, any []tables.Socket
 	err = tables.Each(dir, func(s tables.Socket) bool {

@@ -18,7 +18,7 @@ const (
 	Lane                   // reads and writes through its lane as soon as the peer agrees
 	TCP                    // stays on TCP; the reason says why
 	Closed                 // closed
-	Resting                // has a lane, but stays on TCP until the programs that inherited it have ended
+	Resting                // has a lane; on TCP until the programs that inherited it have ended
 )
 
 var states = [...]string{"free", "new", "listening", "counting", "offered", "attaching", "attached", "engaging", "lane", "tcp", "closed", "resting"}

@@ -154,7 +154,8 @@ func (p *Process) ends() {
 	if len(of) == 0 {
 		return
 	}
-	tables.Each(fmt.Sprintf("/proc/%d/net", p.PID), func(t tables.Socket) bool { // else they stay unknown
+	tables.Each(fmt.Sprintf("/proc/%d/net", p.PID), func(t tables.Socket) bool {
+		// otherwise they stay unknown
 		if s := of[t.Inode]; s != nil {
 			s.Inode, s.Local = t.Inode, t.Local
 			if t.Remote.Port() != 0 {

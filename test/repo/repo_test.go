@@ -191,10 +191,10 @@ func TestGuardsBark(t *testing.T) {
 			"bad1.md": "`napi/gone.go`", "bad2.md": "`test/gone`", "bad3.md": "[a](docs/other.md#it-was)", "bad4.md": "# B\n[a](#a)",
 		},
 		"LineLength": {
-			"good.md":   "| " + wide + " |\n```\n" + wide + "\n```\n    " + wide + "\n[a](b) " + wide + "\n" + wide[1:] + "\n",
-			"mtu/a.go":  "//go:embed " + wide + "\n// https://example.org/" + wide + "\nvar a = `" + wide + "`\n",
-			"napi/a.go": "// " + wide,
-			"bad1.md":   wide, "mtu/bad2.go": "func a() {\n\t// " + wide[:95] + "\n}\n", "mtu/bad3.c": "/* a\n" + wide + "\n*/\n", "mtu/bad4.h": "// " + wide,
+			"good.md":               "| " + wide + " |\n```\n" + wide + "\n```\n    " + wide + "\n[a](b) " + wide + "\n" + wide[1:] + "\n",
+			"mtu/a.go":              "//go:embed " + wide + "\n// https://example.org/" + wide + "\nvar a = `" + wide + "`\n",
+			"internal/debroot/a.go": "// " + wide,
+			"bad1.md":               wide, "mtu/bad2.go": "func a() {\n\t// " + wide[:95] + "\n}\n", "mtu/bad3.c": "/* a\n" + wide + "\n*/\n", "mtu/bad4.h": "// " + wide,
 		},
 		"WordBudget": {
 			"README.md": strings.Repeat("word ", 700), "docs/spec.md": strings.Repeat("word ", 9999), "docs/decisions/0001-a.md": "word",
