@@ -3,6 +3,7 @@ package ofi
 import (
 	"fmt"
 	"net/netip"
+	"os"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,10 +17,15 @@ var networks atomic.Uint32
 
 // members are the nodes of a fresh fabric, each at an address of its own of the
 // loopback network.
-func members(ids ...fabric.NodeID) (all []Member) {
-	k := networks.Add(1)
+func members(ids ...fabric.NodeID) []Member {
+	return membersOf(os.Getpid(), int(networks.Add(1)), ids...)
+}
+
+// membersOf are those of a fabric of a process: no two processes that test at
+// the same time share an address.
+func membersOf(pid, network int, ids ...fabric.NodeID) (all []Member) {
 	for i, id := range ids {
-		a := fmt.Sprintf("127.77.%d.%d:%d", k%250, i+1, 7471)
+		a := fmt.Sprintf("127.%d.%d.%d:%d", 64+pid/250%180, pid%250, i+1, 7471+network%1000)
 		all = append(all, Member{id, netip.MustParseAddrPort(a)})
 	}
 	return all

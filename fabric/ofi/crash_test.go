@@ -3,9 +3,9 @@ package ofi
 import (
 	"bufio"
 	"fmt"
-	"net/netip"
 	"os"
 	"os/exec"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -14,19 +14,15 @@ import (
 	"exnet/test/ofi"
 )
 
-// asProcess has the test binary be node 2 of the same members, until it is killed.
+// asProcess has the test binary be node 2 of the process that it names, until it is killed.
 const asProcess = "EXN_TEST_NODE"
-
-var crashMembers = []Member{
-	{1, netip.MustParseAddrPort("127.78.0.1:7471")}, {2, netip.MustParseAddrPort("127.78.0.2:7471")},
-}
 
 // process starts node 2 in a process of its own, which starts a program that
 // outlives it, and returns when it is attached.
 func process(t *testing.T) (node *exec.Cmd, child int) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
-	cmd.Env = append(os.Environ(), asProcess+"=1")
+	cmd.Env = append(os.Environ(), fmt.Sprint(asProcess, "=", os.Getpid()))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -52,7 +48,8 @@ func process(t *testing.T) (node *exec.Cmd, child int) {
 
 // beNode2 is the process.
 func beNode2() {
-	n, err := Attach(Config{Provider: "tcp", Node: 2, Members: crashMembers})
+	parent, _ := strconv.Atoi(os.Getenv(asProcess))
+	n, err := Attach(Config{Provider: "tcp", Node: 2, Members: membersOf(parent, 0, 1, 2)})
 	if err != nil {
 		println(err.Error())
 		os.Exit(1)
@@ -79,7 +76,7 @@ func TestKilledPeer(t *testing.T) {
 	if !ofi.Rerun(t) {
 		return
 	}
-	n, err := Attach(Config{Provider: "tcp", Node: 1, Members: crashMembers, Timeout: time.Hour})
+	n, err := Attach(Config{Provider: "tcp", Node: 1, Members: membersOf(os.Getpid(), 0, 1, 2), Timeout: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
