@@ -1,12 +1,12 @@
-// Package settings is the table of the environment variables that direct sockets obey.
+// Package settings is the table of the environment variables that configure direct sockets.
 //
 //	for _, err := range settings.Check(os.Environ()) { … }    // what is wrong, a line each
 //	for _, s := range settings.All { … }                      // for a help page
 //	spin, _ := settings.Number("EXN_DS_SPIN_US", os.Getenv("EXN_DS_SPIN_US"))
 //
 // The Go package directsockets takes its defaults and ranges from here. The C library
-// (preload/config.c) has its own copy; a test compares what it refuses, and the default
-// that it goes on with, against this table.
+// (preload/config.c) has its own copy. A test compares the values that it refuses, and its
+// defaults, with this table.
 //
 // # What it is not
 //
@@ -55,7 +55,7 @@ const (
 	Subnets                // a list of subnets, divided by commas or blanks
 )
 
-// A Setting is one variable of the environment.
+// A Setting is one environment variable.
 type Setting struct {
 	Name    string
 	Meaning string // in a line
@@ -63,22 +63,22 @@ type Setting struct {
 	Least   uint64 // of a number
 	Most    uint64 // likewise
 	Default string // as it would be written; empty: Meaning says what holds
-	// GoDefault is that of the Go package where it is another.
+	// GoDefault is the default of the Go package, if it differs.
 	GoDefault string
 	Readers   Reader
 	Test      bool // it is for tests only
 }
 
-// Prefix is that of variables of which none is unknown: another that begins so is a
-// mistake. EXN_ alone is not such a prefix.
+// Prefix is the prefix of variables that must all be known: an unknown variable with this prefix is
+// a mistake. EXN_ alone is not such a prefix.
 const Prefix = "EXN_DS"
 
 const both = C | Go
 
-// mostSubnets is how many of EXN_DS_SUBNETS the C library has room for.
+// mostSubnets is how many entries of EXN_DS_SUBNETS the C library has room for.
 const mostSubnets = 16
 
-// All are the settings, the most used first.
+// All are the settings, with the most used first.
 var All = []Setting{
 	{Name: "EXN_FABRIC", Readers: both | Launcher,
 		Meaning: "the fabric directory, in which programs find their peers; unset: /run/exn for root, else exn in XDG_RUNTIME_DIR, else .exn in the home directory"},
@@ -145,7 +145,7 @@ func Lookup(name string) (s Setting, found bool) {
 	return All[i], true
 }
 
-// Values says what may be written, as in "a number from 0 to 9". It is empty for text.
+// Values describes the legal values, as in "a number from 0 to 9". It is empty for text.
 func (s Setting) Values() string {
 	switch s.Kind {
 	case Count:
@@ -162,8 +162,8 @@ func (s Setting) Values() string {
 	return ""
 }
 
-// Check says what is wrong with a value, in one line that names the setting and what to
-// write. An empty value is as none.
+// Check returns what is wrong with a value, in one line that names the setting and its legal
+// values. An empty value counts as not set.
 func (s Setting) Check(value string) error {
 	if value == "" || s.legal(value) {
 		return nil
@@ -192,8 +192,8 @@ func (s Setting) number(value string) (n uint64, ok bool) {
 	return n, err == nil && s.Least <= n && n <= s.Most && (s.Kind != PowerOfTwo || n&(n-1) == 0)
 }
 
-// Number is what a value says of a numeric setting; false: it says nothing legal, such
-// as "off", or is empty. It panics when there is no such setting.
+// Number returns the value of a numeric setting. ok is false if the text is empty, or is not a
+// legal number, such as "off". It panics if there is no such setting.
 func Number(name, value string) (n uint64, ok bool) {
 	s, found := Lookup(name)
 	if !found {
@@ -202,7 +202,7 @@ func Number(name, value string) (n uint64, ok bool) {
 	return s.number(value)
 }
 
-// GoNumber is the default of a numeric setting for the Go package, 0 where it has none.
+// GoNumber returns the default of a numeric setting for the Go package, or 0 if it has none.
 func GoNumber(name string) uint64 {
 	s, _ := Lookup(name)
 	text := s.Default
@@ -213,7 +213,7 @@ func GoNumber(name string) uint64 {
 	return n
 }
 
-// ParseSubnets reads a list of subnets and addresses. What is none is left out, and ok
+// ParseSubnets parses a list of subnets and addresses. It leaves out invalid entries, and then ok
 // is false.
 func ParseSubnets(list string) (all []netip.Prefix, ok bool) {
 	ok = true
@@ -229,17 +229,17 @@ func ParseSubnets(list string) (all []netip.Prefix, ok bool) {
 	return all, ok
 }
 
-// A Mistake is a variable that is wrong.
+// A Mistake is a variable that is set wrongly.
 type Mistake struct {
 	Setting      // if it is one
 	Known   bool // else there is no such setting
 	why     string
 }
 
-// Error is one line that names the variable and says what to write.
+// Error returns one line that names the variable and its legal values.
 func (m Mistake) Error() string { return m.why }
 
-// Warning is that line for a program that runs nevertheless: with the value that holds.
+// Warning returns that line for a program that runs nevertheless, with the value that it uses.
 func (m Mistake) Warning(holds string) string {
 	switch {
 	case !m.Known:
@@ -254,9 +254,8 @@ func (m Mistake) Warning(holds string) string {
 	return fmt.Sprintf("%s (%s)", m.why, holds)
 }
 
-// Check goes through an environment and says what is wrong with it, in its order: a
-// value that a setting does not have, and a variable that begins with [Prefix] and is
-// no setting.
+// Check returns what is wrong with an environment, in its order: settings with an illegal value,
+// and variables that begin with [Prefix] and are not settings.
 func Check(env []string) (wrong []Mistake) {
 	for _, e := range env {
 		name, value, _ := strings.Cut(e, "=")
@@ -274,8 +273,8 @@ func Check(env []string) (wrong []Mistake) {
 	return wrong
 }
 
-// like names the setting that a wrong name looks like, if one does: all but its
-// underscores, or all but two letters.
+// like returns the setting that a wrong name resembles, if there is one: it differs only in
+// underscores, or in up to two letters.
 func like(name string) string {
 	best, least := "", 3
 	for _, s := range All {
@@ -289,7 +288,7 @@ func like(name string) string {
 	return ", did you mean " + best + "?"
 }
 
-// distance is how many letters must be put in, taken out or exchanged to make b of a.
+// distance returns how many letters must be inserted, removed or replaced to turn a into b.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

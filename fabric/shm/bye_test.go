@@ -25,8 +25,8 @@ func pair(t *testing.T) (a, b *net.UnixConn) {
 	return a, b
 }
 
-// What a node said before it closed is read although it left messages unread,
-// which the kernel reports first.
+// A node's last words before it closed are read even if it left messages unread, which the kernel
+// reports first.
 func TestLastWords(t *testing.T) {
 	a, b := pair(t)
 	if err := writeMessage(a, message{kind: msgRing}, -1); err != nil { // never read
@@ -44,8 +44,8 @@ func TestLastWords(t *testing.T) {
 	}
 }
 
-// A node that said so before it closed is not taken for crashed by who finds first that
-// it cannot be written to.
+// A peer that first finds that it cannot write to a node does not take it for crashed, if the node
+// said goodbye.
 func TestLastWordsAfterWriting(t *testing.T) {
 	a, b := pair(t)
 	if err := writeMessage(b, message{kind: msgBye}, -1); err != nil {
@@ -62,7 +62,7 @@ func TestLastWordsAfterWriting(t *testing.T) {
 	}
 }
 
-// Who cannot be written to and says nothing is given up.
+// A node is given up if it cannot be written to and says nothing.
 func TestReadEndsWhenWritingFails(t *testing.T) {
 	a, b := pair(t)
 	if err := b.CloseRead(); err != nil {

@@ -7,8 +7,8 @@ import (
 	"exnet/fabric"
 )
 
-// While an operation may be under way on a port that is being closed, the port
-// is asked to forget memory before it is unmapped.
+// While an operation may be in progress on a closing port, the port is asked to forget memory
+// before the memory is unmapped.
 func TestClosingPortStillForgets(t *testing.T) {
 	n := attach(t, fabricDir(t), fabric.NodeAny)
 	r, err := n.OpenRMA(3, fabric.PortInterrupts{})
@@ -54,7 +54,7 @@ func TestClosePortAndNode(t *testing.T) {
 	}
 }
 
-// The answer to a register write leaves alone that the port waits for a memory, too.
+// If the port also waits for a memory, the answer to a register write leaves that wait alone.
 func TestWaitsForTwo(t *testing.T) {
 	a, b := attachPair(t)
 	r, err := a.OpenRMA(0, fabric.PortInterrupts{})

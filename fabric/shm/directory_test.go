@@ -18,8 +18,7 @@ import (
 	"exnet/test/netns"
 )
 
-// Bad input: each a clear error that names the cause and the remedy, and
-// nothing left behind.
+// Bad input gives a clear error that names the cause and the remedy, and leaves nothing behind.
 func TestBadDirectory(t *testing.T) {
 	write := func(t *testing.T, name, text string) {
 		t.Helper()
@@ -100,7 +99,7 @@ func listAll(dir string) string {
 	return strings.Join(names, " ")
 }
 
-// Who made the directory takes it away again, unless somebody else is in it.
+// The node that made the directory removes it again, unless somebody else uses it.
 func TestDiscard(t *testing.T) {
 	there := func(dir string) bool { _, err := os.Stat(dir); return err == nil }
 	discard := func(n *Node) {
@@ -158,7 +157,7 @@ func TestBadConfig(t *testing.T) {
 	attach(t, dir, fabric.MaxNodeID)
 	_, err = Attach(Config{Dir: dir, Node: fabric.MaxNodeID})
 	wantError(t, err, fabric.ErrInUse)
-	// Files that are nobody's business do not disturb a fabric.
+	// Unrelated files do not disturb a fabric.
 	if err := os.WriteFile(filepath.Join(dir, "node-x.lock"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -48,7 +48,7 @@ func TestGate(t *testing.T) {
 	if want := 2*rounds*1000 + entered; a != want || b != want {
 		t.Errorf("%d and %d, want %d", a, b, want)
 	}
-	// Who closes second returns when the first is done.
+	// The second close returns only when the first is done.
 	closing, done := make(chan bool), false
 	go g.close(func() {
 		closing <- true

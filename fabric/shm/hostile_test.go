@@ -185,7 +185,7 @@ func (e *enemy) greet() {
 	e.velo.Send(fabric.VELODescriptor{To: fabric.Address{Node: 0, VPID: 1}}, b[:])
 }
 
-// Each kind of nonsense drops the channel with its own reason, and nothing else.
+// Each kind of invalid data drops the channel with its own reason, and has no other effect.
 func TestHostilePeer(t *testing.T) {
 	v := newVictim(t, nil)
 	put := func(p *uint64, x uint64) { atomic.StoreUint64(p, x) }

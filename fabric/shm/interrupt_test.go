@@ -63,8 +63,8 @@ func (p *pairing) overdue() {
 	p.irq.mu.Unlock()
 }
 
-// A ring while a port is closing says nothing about the peer: the messages
-// that justified it cannot be counted any more.
+// A ring while a port is closing is not held against the peer: the messages that justified it
+// cannot be counted any more.
 func TestRingWhilePortCloses(t *testing.T) {
 	p := newPairing(t)
 	p.overdue()
@@ -77,8 +77,8 @@ func TestRingWhilePortCloses(t *testing.T) {
 	}
 }
 
-// Who looks at a half's progress may have to wait for a pause of it to end, and
-// who pauses it may wait for Node.mu: both without the interrupt's lock, which
+// A goroutine that looks at a half's progress may have to wait until a pause of the half ends, and
+// the goroutine that paused it may wait for Node.mu. Neither may hold the interrupt's lock, which
 // is taken under Node.mu.
 func TestRingWhilePaused(t *testing.T) {
 	p := newPairing(t)
@@ -120,8 +120,8 @@ func TestRingAfterGone(t *testing.T) {
 	}
 }
 
-// An interrupt that is closed under an open port keeps its index until the
-// port is closed: senders to that port would ring its successor.
+// An interrupt that is closed under an open port keeps its index until the port is closed.
+// Otherwise senders to that port would ring its successor.
 func TestClosedInterruptKeepsIndex(t *testing.T) {
 	p := newPairing(t)
 	if err := p.irq.Close(); err != nil {

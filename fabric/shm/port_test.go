@@ -7,8 +7,8 @@ import (
 	"exnet/fabric"
 )
 
-// The region of a peer can arrive while a port is being closed. The port does
-// not take it: nobody would read what is in it, and so it would stay for good.
+// The region of a peer can arrive while a port is being closed. The port ignores it: nobody would
+// read what is in it, so it would stay for ever.
 func TestClosedPortJoinsNoChannel(t *testing.T) {
 	a, b := attachPair(t)
 	port := openVELO(t, a, 0, fabric.PortInterrupts{})

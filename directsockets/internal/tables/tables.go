@@ -1,12 +1,12 @@
-// Package tables reads what the kernel tells everybody about TCP sockets, and what /proc
-// tells about those who hold them.
+// Package tables reads the kernel's public tables of TCP sockets, and finds in /proc the processes
+// that hold them.
 //
 //	err := tables.Each("/proc/self/net", func(s tables.Socket) bool { … })
 //	pids := tables.Holders(inode)[inode]
 //
-// It takes milliseconds, more with many processes, so it is for commands that explain,
-// not for programs that carry bytes. A user sees the holders of his own sockets, root
-// those of all, and a container those inside.
+// A call takes milliseconds, or more if there are many processes. So it is for commands that
+// explain, not for programs that carry bytes. A user sees the holders of their own sockets, root
+// sees all, and a container sees those inside it.
 package tables
 
 import (
@@ -31,8 +31,8 @@ type Socket struct {
 	UID           int
 }
 
-// Each calls f for each TCP socket of a network namespace, until that says true. Its
-// tables lie in a directory like /proc/self/net.
+// Each calls f for each TCP socket of a network namespace, until f returns true. dir holds the
+// namespace's tables, like /proc/self/net.
 func Each(dir string, f func(Socket) bool) error {
 	for _, table := range []string{"tcp", "tcp6"} {
 		file, err := os.Open(filepath.Join(dir, table))
@@ -87,17 +87,19 @@ func Parse(text string) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(a.Unmap(), uint16(n)), nil
 }
 
-// Namespace names the network namespace of a process, given as a directory of /proc. It
-// is empty if that may not be seen.
+// Namespace names the network namespace of a process, given as a directory of /proc. The name is
+// empty if we may not see it.
 func Namespace(process string) string {
-	name, _ := os.Readlink(filepath.Join(process, "ns", "net")) // it has ended, or is another user's
+	// it has ended, or is another user's
+	name, _ := os.Readlink(filepath.Join(process, "ns", "net"))
 	return name
 }
 
-// Inode is that of the socket behind a descriptor of a process; 0: it is none, or may not
-// be seen.
+// Inode returns the inode of the socket behind a descriptor of a process, or 0 if it is not a
+// socket or we may not see it.
 func Inode(pid, fd int) uint64 {
-	target, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", pid, fd)) // it is closed, or another user's
+	// it is closed, or another user's
+	target, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", pid, fd))
 	return inodeOf(target)
 }
 
@@ -110,7 +112,8 @@ func inodeOf(target string) uint64 {
 	return inode
 }
 
-// Holders are the processes that hold each of these sockets, as far as they can be seen.
+// Holders returns, for each of these sockets, the processes that hold it, as far as we can see
+// them.
 func Holders(inodes ...uint64) map[uint64][]int {
 	holders := make(map[uint64][]int, len(inodes))
 	for _, inode := range inodes {
@@ -131,7 +134,7 @@ func Holders(inodes ...uint64) map[uint64][]int {
 	return holders
 }
 
-// Loaded says whether a process has the library in its memory.
+// Loaded reports whether a process has loaded the library.
 func Loaded(pid int) bool {
 	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
 	return err == nil && strings.Contains(string(maps), "/libextds.so")
