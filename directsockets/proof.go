@@ -176,14 +176,14 @@ var allMapped = sync.OnceValue(func() bool {
 	return err == nil && slices.Equal(strings.Fields(string(text)), []string{"0", "0", everyone})
 })
 
-// look is fstat that asks nobody: of another kind of file, such as one of FUSE, somebody could let us
-// wait for the answer.
+// look is fstat that never waits: another process could delay the answer for another kind of file,
+// such as one of FUSE.
 func look(fd int) (s unix.Statx_t, err error) {
 	err = unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE|unix.STATX_INO, &s)
 	return s, err
 }
 
-// shows: this descriptor is of a socket with this inode, and its holder can do nothing else with it.
+// shows says that the descriptor is an O_PATH one of the socket with this inode.
 func shows(fd int, inode uint64) bool {
 	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
 	if err != nil || flags&unix.O_PATH == 0 {
