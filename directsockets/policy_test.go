@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"testing"
+	"time"
 
 	"exnet/directsockets/policy"
 	"exnet/directsockets/status"
@@ -31,6 +32,12 @@ func TestPolicy(t *testing.T) {
 	}
 	if s := in.Status(); s.State != status.TCP || s.Reason != reasonPolicy {
 		t.Errorf("the rule is for it, and it is %v, %v", s.State, s.Reason)
+	}
+	// It takes some looks and some time until an end says that nobody has shown up.
+	deadline := time.Now().Add(time.Minute)
+	for out.Status().Reason == 0 && time.Now().Before(deadline) {
+		write(t, out, "x")
+		read(t, in, "x")
 	}
 	if s := out.Status(); s.Reason != reasonNoPeer {
 		t.Errorf("its peer has the reason %v", s.Reason)
