@@ -60,6 +60,9 @@ fmt: ## format the sources
 lint: bin/suite ## gofmt, go vet and staticcheck only
 	@bin/suite -lint
 
+man: $(programs) ## write the manual pages of all commands to bin/man/man1; man -M bin/man exn-tun shows one
+	$(Q)rm -rf bin/man; for p in exn-tun dsbench; do bin/$$p help --man bin/man/man1 || exit; done
+
 clean: ## remove bin/; the cache of Debian packages stays
 	rm -rf bin
 

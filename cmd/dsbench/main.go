@@ -13,6 +13,7 @@
 //	dsbench server        the other side of dsbench client
 //	dsbench client HOST   TCP, UDP or EXT-DS between two hosts
 //	dsbench compare A B   which rows of two reports differ beyond their noise
+//	dsbench help COMMAND  what a command does, and its flags
 //
 // Every command prints a table, or with --json one object whose schema is in
 // package report, on standard output; what goes wrong, and on a terminal the
@@ -94,6 +95,7 @@ type commands struct {
 	Server    serverCommand    `cmd:"" help:"Answer clients that measure TCP, UDP or EXT-DS between two hosts."`
 	Client    clientCommand    `cmd:"" help:"Measure TCP, UDP or EXT-DS to a host on which dsbench server runs."`
 	Compare   compareCommand   `cmd:"" help:"Show what differs between two reports beyond their noise."`
+	Help      helpCommand      `cmd:"" help:"Explain dsbench, or one of its commands."`
 	Peer      peerCommand      `cmd:"" hidden:"" help:"One of the two processes that are measured; started by dsbench itself."`
 	Relay     relayCommand     `cmd:"" hidden:"" help:"The relay of the reference; started by dsbench itself."`
 }
@@ -117,6 +119,16 @@ type invocation struct {
 // exited carries the code with which kong wants to leave, after --help.
 type exited int
 
+func newParser(stdout, stderr io.Writer) (*kong.Kong, error) {
+	return kong.New(&commands{},
+		kong.Name("dsbench"),
+		kong.Description("Measure what exnet gains on this machine.\n\n"+exitHelp),
+		kong.Writers(stdout, stderr),
+		kong.Vars{"runs": "5"},
+		kong.Exit(func(code int) { panic(exited(code)) }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
+}
+
 // run parses and runs one command line and returns the exit code.
 func run(args []string, stdout, stderr io.Writer) (code int) {
 	defer func() {
@@ -128,13 +140,7 @@ func run(args []string, stdout, stderr io.Writer) (code int) {
 			code = int(e)
 		}
 	}()
-	parser, err := kong.New(&commands{},
-		kong.Name("dsbench"),
-		kong.Description("Measure what exnet gains on this machine.\n\n"+exitHelp),
-		kong.Writers(stdout, stderr),
-		kong.Vars{"runs": "5"},
-		kong.Exit(func(code int) { panic(exited(code)) }),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
+	parser, err := newParser(stdout, stderr)
 	if err != nil {
 		return complain(stderr, err)
 	}
@@ -142,7 +148,7 @@ func run(args []string, stdout, stderr io.Writer) (code int) {
 	if err != nil {
 		return complain(stderr, usageError{err})
 	}
-	return complain(stderr, ctx.Run(&invocation{args, stdout, stderr}))
+	return complain(stderr, ctx.Run(parser, &invocation{args, stdout, stderr}))
 }
 
 // A usageError is the user's; the others are ours or the machine's.

@@ -108,6 +108,17 @@ type (
 // after it has printed help.
 type early int
 
+func newParser(stdout, stderr io.Writer) (*kong.Kong, error) {
+	return kong.New(new(commands),
+		kong.Name("exn-tun"),
+		kong.Description(description),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+		kong.Writers(stdout, stderr),
+		defaults,
+		kong.Exit(func(code int) { panic(early(code)) }),
+	)
+}
+
 // run does what the arguments say and returns the exit code.
 func run(args []string, stdout, stderr io.Writer) (code int) {
 	defer func() {
@@ -119,14 +130,7 @@ func run(args []string, stdout, stderr io.Writer) (code int) {
 			panic(e)
 		}
 	}()
-	parser, err := kong.New(new(commands),
-		kong.Name("exn-tun"),
-		kong.Description(description),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
-		kong.Writers(stdout, stderr),
-		defaults,
-		kong.Exit(func(code int) { panic(early(code)) }),
-	)
+	parser, err := newParser(stdout, stderr)
 	if err == nil {
 		var chosen *kong.Context
 		if chosen, err = parser.Parse(args); err == nil {
