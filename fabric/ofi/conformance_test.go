@@ -31,11 +31,13 @@ func membersOf(pid, network int, ids ...fabric.NodeID) (all []Member) {
 	return all
 }
 
-func TestConformance(t *testing.T) {
+// TestConformanceOfLibfabric runs the suite over the real library, of each Debian release.
+func TestConformanceOfLibfabric(t *testing.T) {
 	if !ofi.Rerun(t) {
 		return
 	}
 	fabrictest.Run(t, fabrictest.Harness{
+		Allocates: raceAllocates,
 		Fabric: func(t *testing.T) fabrictest.Attach {
 			all := members(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, fabric.MaxNodeID)
 			return func(id fabric.NodeID) (fabric.Node, error) {
