@@ -20,36 +20,37 @@ const defaultPort = 5210
 
 // clientCommand is `dsbench client`.
 type clientCommand struct {
-	Host string `arg:"" help:"The host on which dsbench server runs, or HOST:PORT."`
+	Host string `arg:"" help:"The host on which dsbench server runs, as HOST or HOST:PORT."`
 	output
-	Port    int     `short:"p" default:"5210" placeholder:"N" help:"The port of the server (5210)."`
-	Time    float64 `short:"t" default:"10" placeholder:"SECONDS" help:"How long a run counts (10)."`
-	Number  amount  `short:"n" placeholder:"N[KMG]" help:"Instead, so many bytes of each stream, or so many round trips."`
-	Length  amount  `short:"l" placeholder:"N[KMG]" help:"Bytes of a write, a message or a datagram (128K, 64, 1400)."`
-	Streams int     `short:"P" default:"1" placeholder:"N" help:"So many streams at a time (1)."`
+	Port    int     `short:"p" default:"5210" placeholder:"N" help:"The port of the server (default: 5210)."`
+	Time    float64 `short:"t" default:"10" placeholder:"SECONDS" help:"How many seconds a run is measured (default: 10)."`
+	Number  amount  `short:"n" placeholder:"N[KMG]" help:"Send this many bytes in each stream, or make this many round trips, instead of measuring for a time."`
+	Length  amount  `short:"l" placeholder:"N[KMG]" help:"How many bytes a write, a message or a datagram has (defaults: 128K, 64 and 1400)."`
+	Streams int     `short:"P" default:"1" placeholder:"N" help:"How many streams there are at a time (default: 1)."`
 	Reverse bool    `short:"R" help:"The server sends."`
-	Bidir   bool    `help:"Both send, as many streams each way."`
-	RR      bool    `name:"rr" xor:"load" help:"Messages and their echoes, one after the other."`
-	CRR     bool    `name:"crr" xor:"load" help:"The same with a connection for each."`
-	UDP     bool    `name:"udp" xor:"load" help:"Datagrams, as fast as they go."`
-	DS      bool    `name:"ds" help:"Use connections of EXT-DS, package directsockets, and say what became of them."`
-	Require bool    `help:"With --ds: fail (exit code 1) if a connection stayed on TCP."`
+	Bidir   bool    `help:"Both send, with the same number of streams each way."`
+	RR      bool    `name:"rr" xor:"load" help:"Measure round trips: messages and their echoes, one after the other."`
+	CRR     bool    `name:"crr" xor:"load" help:"Measure round trips, each over a new connection."`
+	UDP     bool    `name:"udp" xor:"load" help:"Measure UDP datagrams, sent as fast as possible."`
+	DS      bool    `name:"ds" help:"Use EXT-DS (package directsockets), and report how many connections moved to shared memory."`
+	Require bool    `help:"With --ds: fail, with exit code 1, if a connection stayed on TCP."`
 	fabricFlag
-	Verify bool `help:"Compare every byte that arrives, not the ends of each read only: touched data."`
-	Runs   int  `default:"1" placeholder:"N" help:"So many runs (1)."`
+	Verify bool `help:"Verify every byte that arrives, as a program that uses its data would touch it, and not only the ends of each read."`
+	Runs   int  `default:"1" placeholder:"N" help:"How many runs to make (default: 1)."`
 }
 
 // Help is the long text of --help.
 func (*clientCommand) Help() string {
-	return "Without --rr, --crr or --udp it measures TCP streams. It is to dsbench server what iperf3 -c is to iperf3 -s: both use plain sockets of the kernel, so that any two hosts and " +
-		"any interface can be measured. With --ds both use package directsockets: a busy connection leaves TCP for shared memory, if server and client are on one host and in one fabric " +
-		"directory. The report says how many did, which bytes went which way, and why the others stayed, of which standard error warns; if all did, its path is " + onTCP + ". Connections of --crr are too short to leave TCP. What is measured goes to a port that the " +
-		"server chooses, see its --data. A run beside which the processor of either side is slower than it can be is noisy: it is made once more, and marked if that is noisy, too. A line each second says how fast it is, but not with --json. More --runs give a median and a spread.\n\n" + exitHelp
+	return "Measures TCP streams, unless --rr, --crr or --udp asks for something else. Client and server use plain sockets of the kernel, as iperf3 does, so that they can measure any two hosts and " +
+		"any interface. Each second a line shows the rate, except with --json. With --runs above 1 the result is a median and a spread.\n\n" +
+		"With --ds both use package directsockets: a busy connection moves to shared memory if server and client are on one host and use one fabric " +
+		"directory. The report says how many connections moved, how many bytes went each way, and why the others stayed on TCP; standard error warns of those. If all stayed, the path in the report is " + onTCP + ". Connections of --crr are too short to move.\n\n" +
+		"The server chooses the port that the measured data goes to; its --data fixes one. A run is noisy if the processor of either side was slower than it can be. It is then repeated once, and marked if that run is noisy, too.\n\n" + exitHelp
 }
 
 // fabricFlag is that of commands whose connections may be those of EXT-DS.
 type fabricFlag struct {
-	Fabric string `placeholder:"DIR" help:"The fabric directory for --ds (EXN_FABRIC, else that of the user)."`
+	Fabric string `placeholder:"DIR" help:"The fabric directory for --ds (default: EXN_FABRIC, else that of the user)."`
 }
 
 // The paths of rows of --ds: where bytes went by lanes, and where none did, as they
@@ -73,7 +74,7 @@ func (a *amount) UnmarshalText(text []byte) error {
 	}
 	n, err := strconv.ParseInt(number, 10, 64)
 	if err != nil || n < 1 || n > math.MaxInt64>>shift {
-		return fmt.Errorf("%q is no amount: want one as 1500, 128K or 2M", text)
+		return fmt.Errorf("%q is no amount; write one like 1500, 128K or 2M", text)
 	}
 	*a = amount(n << shift)
 	return nil
@@ -109,25 +110,25 @@ func (c *clientCommand) session() (*session, error) {
 	}
 	switch {
 	case !(c.Time >= 0.01 && c.Time <= 86400):
-		return nil, fmt.Errorf("-t %v: from 0.01 seconds to a day", c.Time)
+		return nil, fmt.Errorf("-t %v: choose from 0.01 seconds to 86400, which is a day", c.Time)
 	case c.Port < 1 || c.Port > 65535:
-		return nil, fmt.Errorf("--port %d: from 1 to 65535", c.Port)
+		return nil, fmt.Errorf("--port %d: choose 1 to 65535", c.Port)
 	case c.Streams < 1 || c.Streams > mostStreams:
-		return nil, fmt.Errorf("-P %d: from 1 to %d streams", c.Streams, mostStreams)
+		return nil, fmt.Errorf("-P %d: choose 1 to %d streams", c.Streams, mostStreams)
 	case c.Length > mostBytes:
-		return nil, fmt.Errorf("-l %d: at most %d bytes at a time", c.Length, mostBytes)
+		return nil, fmt.Errorf("-l %d: choose at most %d bytes", c.Length, mostBytes)
 	case c.Runs < 1:
-		return nil, fmt.Errorf("--runs %d: 1 or more", c.Runs)
+		return nil, fmt.Errorf("--runs %d: choose 1 or more", c.Runs)
 	case c.Reverse && c.Bidir:
-		return nil, errors.New("either -R or --bidir: both ways at once has no reverse")
+		return nil, errors.New("-R and --bidir exclude each other: with --bidir both sides send already")
 	case other && (c.Streams > 1 || c.Reverse || c.Bidir):
-		return nil, errors.New("-P, -R and --bidir are of streams: not with --rr, --crr or --udp")
+		return nil, errors.New("-P, -R and --bidir are for streams: leave them out, or --rr, --crr or --udp")
 	case c.UDP && c.DS:
-		return nil, errors.New("no --udp with --ds: EXT-DS moves TCP connections only")
+		return nil, errors.New("--udp and --ds exclude each other: EXT-DS moves TCP connections only")
 	case c.Require && !c.DS:
-		return nil, errors.New("--require is of lanes: it goes with --ds")
+		return nil, errors.New("--require needs --ds: without it all connections are on TCP")
 	case c.UDP && c.Number > 0:
-		return nil, errors.New("-n is not with --udp, of which nobody knows what arrives: use -t")
+		return nil, errors.New("-n does not work with --udp, because datagrams can be lost: use -t")
 	}
 	const numbered = 8 // bytes that begin with a number
 	s.row = report.Row{Path: "tcp", Unit: report.BitsPerSecond}
@@ -162,11 +163,11 @@ func (c *clientCommand) session() (*session, error) {
 		}
 	}
 	if (c.CRR || c.UDP) && size < numbered {
-		return nil, fmt.Errorf("-l %d: at least %d bytes, for a number", size, numbered)
+		return nil, fmt.Errorf("-l %d: choose at least %d bytes, for each message carries a number", size, numbered)
 	}
 	const longest = 65507 // of UDP over IPv4
 	if c.UDP && size > longest {
-		return nil, fmt.Errorf("-l %d: at most %d bytes of a datagram", size, longest)
+		return nil, fmt.Errorf("-l %d: choose at most %d bytes, the longest datagram of UDP", size, longest)
 	}
 	if c.DS {
 		s.row.Path, s.load = onTCP, strings.Replace(s.load, "/", "/ds-", 1) // until a byte goes by a lane
@@ -245,7 +246,7 @@ func (s *session) measure(ctx context.Context, progress *report.Progress) error 
 	dialer := net.Dialer{Timeout: 10 * time.Second}
 	control, err := dialer.DialContext(ctx, "tcp", address)
 	if dns := new(net.DNSError); errors.As(err, &dns) {
-		return fmt.Errorf("no such host: %w", err)
+		return fmt.Errorf("no such host: %w; check the name, or give an address", err)
 	}
 	if err != nil {
 		return fmt.Errorf("%w; is dsbench server running there?", err)

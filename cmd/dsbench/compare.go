@@ -9,20 +9,19 @@ import (
 
 // compareCommand is `dsbench compare`.
 type compareCommand struct {
-	Before string `arg:"" help:"The results.json, or output of --json, to compare with."`
-	After  string `arg:"" help:"The one that is compared."`
+	Before string `arg:"" help:"The earlier report: its results.json, or the output of --json."`
+	After  string `arg:"" help:"The later report, likewise."`
 	JSON   bool   `name:"json" help:"Print one JSON object instead of a table."`
-	All    bool   `help:"Show also what did not change."`
+	All    bool   `help:"Show also rows that did not change."`
 }
 
 // Help is the long text of --help.
 func (*compareCommand) Help() string {
-	return "Shows which rows differ by more than the noise of their own runs: those of which chance explains the difference in less than one case of " +
-		"a hundred (an exact Mann-Whitney test of the runs). Ratios to a reference are compared where there are some, since whatever slows the machine down " +
-		"slows the reference too; else values are, which say something only on the same quiet machine. It takes five runs or more in either report.\n\n" +
-		"Rows with runs that others disturbed are marked as noisy, and prove nothing unless they differ by more than a factor of 2, which is what a program takes that " +
-		"wants the same CPU.\n\n" +
-		"Exit code 4 if something became worse and that is proven. " + exitHelp
+	return "Shows which rows differ by more than the noise of their own runs. Chance alone makes such a difference in less than one case of " +
+		"a hundred (an exact Mann-Whitney test of the runs). That takes five runs or more in each report.\n\n" +
+		"Where rows have a reference, the ratios to it are compared, because what slows the machine down slows the reference, too. Other rows are compared by their values, which means something only on the same quiet machine.\n\n" +
+		"Rows with disturbed runs are marked as noisy. They count only if they differ by more than a factor of 2, which is what another program on the same CPU can cost.\n\n" +
+		"Exit code 4 means that something became worse, by more than noise explains.\n\n" + exitHelp
 }
 
 // Run compares and prints.

@@ -11,21 +11,21 @@ import (
 
 // demoCommand is `dsbench demo`.
 type demoCommand struct {
-	Duration time.Duration `help:"How long each run takes (600ms)." default:"600ms" placeholder:"TIME"`
-	Rounds   int           `help:"How many runs each figure is the median of (3)." default:"3" placeholder:"N"`
+	Duration time.Duration `help:"How long each run takes (default: 600ms)." default:"600ms" placeholder:"TIME"`
+	Rounds   int           `help:"Of how many runs each figure is the median (default: 3)." default:"3" placeholder:"N"`
 	Only     []string      `placeholder:"NAME" help:"Only these parts, separated by commas: redis, bridge, exn0."`
 	JSON     bool          `name:"json" short:"J" help:"Print one JSON object instead of tables."`
 }
 
 // Help is the long text of --help.
 func (*demoCommand) Help() string {
-	return "Shows in less than a minute what exnet does for programs of this machine:\n\n" +
-		"redis: redis-server and redis-benchmark over loopback, on kernel TCP and under EXT-DS. They are those in PATH, else those of Debian packages, " +
-		"which are unpacked into the cache and not installed; without a network a program of our own takes their place.\n\n" +
+	return "Measures in less than a minute what exnet gains on this machine, in three parts:\n\n" +
+		"redis: redis-server and redis-benchmark over loopback, on kernel TCP and under EXT-DS. The programs are those in PATH, else those of Debian packages, " +
+		"which are unpacked into the cache (EXNET_CACHE) and not installed. Without a network a small program of exnet takes their place.\n\n" +
 		"bridge: the same between two network namespaces on a bridge, before and after exn-tun bridge is started. It needs root.\n\n" +
-		"exn0: the interface exn0 beside a relay between two TUNs and a veth pair. It needs root.\n\n" +
-		"What cannot be shown here is left out, and the reason is said. A figure that other programs have disturbed too much is not shown. " +
-		"Everything that it starts and makes is gone when it ends, also after Ctrl-C; the machine's own network is not touched.\n\n" + exitHelp
+		"exn0: the interface exn0 beside a relay between two TUN devices and a veth pair. It needs root.\n\n" +
+		"It leaves out what it cannot measure here, and says why. It does not show a figure that other programs have disturbed too much. " +
+		"When it ends, also after Ctrl-C, everything that it started and made is gone. It does not touch the machine's own network.\n\n" + exitHelp
 }
 
 // Run shows.
@@ -45,7 +45,7 @@ func (c *demoCommand) Run(in *invocation) error {
 	interrupted := p.Run(ctx, r, progress)
 	progress.End()
 	if interrupted != nil {
-		return fmt.Errorf("%w; everything that was started is gone", interrupted)
+		return fmt.Errorf("%w; everything that it started is gone", interrupted)
 	}
 	if c.JSON {
 		if err := r.WriteJSON(in.stdout); err != nil {

@@ -10,15 +10,15 @@ import (
 // exnCommand is `dsbench exn`.
 type exnCommand struct {
 	measuring
-	Daemon string `placeholder:"FILE" help:"The program exn-tun (beside dsbench, or in PATH)."`
-	Relay  string `type:"existingfile" placeholder:"FILE" help:"Another relay to compare ours with, in the test relay. It is started as FILE 1 0 A B, and copies between a TUN tunA that it makes in the network namespace /run/netns/A and tunB in B, both with a virtio header and checksum offload."`
+	Daemon string `placeholder:"FILE" help:"The program exn-tun (default: beside dsbench, else in PATH)."`
+	Relay  string `type:"existingfile" placeholder:"FILE" help:"Another relay to compare with, in the test relay. It is started as FILE 1 0 A B. It has to make the TUN devices tunA in the network namespace /run/netns/A and tunB in B, both with a virtio header and checksum offload, and copy packets between them."`
 }
 
 // Help is the long text of --help.
 func (*exnCommand) Help() string {
-	return "Two programs exchange TCP and UDP through exn0, and in turn through a process that copies between two TUNs and through a veth pair, " +
-		"each in network namespaces of their own; nothing of the machine's network changes. It needs root. " +
-		"Shown are medians, their spread, the ratio to the reference, and whether the project's target is met.\n\n" +
+	return "Two programs exchange TCP and UDP through exn0, and in turn through a relay (a process that copies between two TUN devices) and through a veth pair. " +
+		"They are in network namespaces of their own, and the machine's own network does not change. It needs root. " +
+		"The table shows medians, their spread, the ratio to the reference, and whether the project's target is met.\n\n" +
 		"Tests: " + strings.Join(exn0.Tests(), ", ") + ".\n\n" + exitHelp
 }
 

@@ -13,13 +13,13 @@ const shmPath = "shm"
 type fabricCommand struct {
 	measuring
 	pinning
-	Fabric string `placeholder:"DIR" help:"Measure in this fabric directory instead of private ones."`
+	Fabric string `placeholder:"DIR" help:"Measure in this fabric directory (default: a new one for each test)."`
 }
 
 // Help is the long text of --help.
 func (*fabricCommand) Help() string {
 	return "Two processes, each pinned to a core, exchange VELO messages and RMA operations, and in turn do the same through bare shared memory " +
-		"or an eventfd. All data is verified. Shown are medians, their spread, the ratio to the reference, and whether the project's target is met.\n\n" +
+		"or an eventfd. They verify all data. The table shows medians, their spread, the ratio to the reference, and whether the project's target is met.\n\n" +
 		"Tests: " + strings.Join(rawfabric.Tests(), ", ") + ".\n\n" + exitHelp
 }
 

@@ -80,22 +80,22 @@ const (
 	exitSignal = 128 // plus its number
 )
 
-const exitHelp = `Exit codes: 0 measured, 1 failed (partial report), 2 bad or impossible option, 3 a target was missed (with --check), 4 worse (compare), 130 interrupted (partial report).`
+const exitHelp = `Exit codes: 0 measured, 1 failed (partial report), 2 bad or impossible option, 3 a target was missed (with --check), 4 something became worse (compare), 130 interrupted (partial report).`
 
 // commands is the command line.
 type commands struct {
-	Standard  standardCommand  `cmd:"" default:"withargs" help:"Compare all paths for about two minutes (the default)."`
-	Demo      demoCommand      `cmd:"" help:"Show in a minute what exnet does for programs of this machine."`
-	Fabric    fabricCommand    `cmd:"" help:"Measure VELO and RMA in shared memory against bare shared memory."`
-	Exn       exnCommand       `cmd:"" help:"Measure the interface exn0 against a relay between TUNs and a veth pair."`
-	DS        dsCommand        `cmd:"" name:"ds" help:"Measure the library that moves TCP connections to shared memory."`
-	Apps      appsCommand      `cmd:"" help:"Measure real servers and clients with that library and without."`
-	Figures   figuresCommand   `cmd:"" set:"runs=10" help:"Compare all paths over sizes, settings and numbers of connections."`
+	Standard  standardCommand  `cmd:"" default:"withargs" help:"Compare all paths between two programs, for about two minutes (the default)."`
+	Demo      demoCommand      `cmd:"" help:"Measure in a minute what exnet gains on this machine."`
+	Fabric    fabricCommand    `cmd:"" help:"Compare VELO and RMA in shared memory with bare shared memory."`
+	Exn       exnCommand       `cmd:"" help:"Compare the interface exn0 with a relay between two TUN devices and with a veth pair."`
+	DS        dsCommand        `cmd:"" name:"ds" help:"Measure the library that moves TCP connections to shared memory, against kernel TCP."`
+	Apps      appsCommand      `cmd:"" help:"Measure real servers and clients with that library and without it."`
+	Figures   figuresCommand   `cmd:"" set:"runs=10" help:"Compare all paths over many sizes, settings and numbers of connections. It takes an hour or more."`
 	Breakdown breakdownCommand `cmd:"" help:"Show where the time of a message goes, layer by layer."`
-	Server    serverCommand    `cmd:"" help:"Answer clients that measure TCP, UDP or EXT-DS between two hosts."`
-	Client    clientCommand    `cmd:"" help:"Measure TCP, UDP or EXT-DS to a host on which dsbench server runs."`
-	Compare   compareCommand   `cmd:"" help:"Show what differs between two reports beyond their noise."`
-	Help      helpCommand      `cmd:"" help:"Explain dsbench, or one of its commands."`
+	Server    serverCommand    `cmd:"" help:"Answer dsbench client (as iperf3 -s)."`
+	Client    clientCommand    `cmd:"" help:"Measure TCP, UDP or EXT-DS to a host on which dsbench server runs (as iperf3 -c)."`
+	Compare   compareCommand   `cmd:"" help:"Show which results of two reports differ by more than their noise."`
+	Help      helpCommand      `cmd:"" help:"Explain dsbench, or one of its commands (as --help)."`
 	Peer      peerCommand      `cmd:"" hidden:"" help:"One of the two processes that are measured; started by dsbench itself."`
 	Relay     relayCommand     `cmd:"" hidden:"" help:"The relay of the reference; started by dsbench itself."`
 }
@@ -192,7 +192,7 @@ func complain(stderr io.Writer, err error) int {
 	var by interruption
 	switch {
 	case errors.As(err, &usage):
-		fmt.Fprintln(stderr, "dsbench: see dsbench --help")
+		fmt.Fprintln(stderr, "dsbench: dsbench help explains the commands and their flags.")
 		return exitUsage
 	case errors.Is(err, errMissed):
 		return exitMissed

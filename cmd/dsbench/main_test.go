@@ -264,7 +264,7 @@ func TestHelp(t *testing.T) {
 		want []string
 	}{
 		{[]string{"standard", "--help"}, []string{"--path=NAME", "--verify", "ds-preload", "tcp-iperf3", "stream-cpu", "3 a target was missed"}},
-		{[]string{"figures", "--help"}, []string{"--path=NAME", "stream-4", "5.26 to 5.29", "(10)"}},
+		{[]string{"figures", "--help"}, []string{"--path=NAME", "stream-4", "5.26 to 5.29", "(default: 10)"}},
 		{[]string{"compare", "--help"}, []string{"--all", "Mann-Whitney", "Exit code 4"}},
 		{[]string{"--help"}, []string{"fabric", "Exit codes: 0 measured"}},
 		{[]string{"fabric", "--help"}, []string{"--quick", "--json", "--runs=N", "--fabric=DIR", "--cpus=A,B", "--test=NAME", "--check",

@@ -14,22 +14,22 @@ import (
 
 // measuring are the flags of every command that measures.
 type measuring struct {
-	Quick bool     `help:"Shorter runs: a first impression."`
-	Runs  int      `default:"${runs}" placeholder:"N" help:"Runs of each row, each right after one of its reference (${runs})."`
-	Test  []string `placeholder:"NAME" help:"Only these tests, separated by commas; a name asks for its family, too: rma for rma-put, rma-get and so on."`
-	Check bool     `help:"Exit with 3 if a target is missed."`
+	Quick bool     `help:"Make shorter runs, for a first impression."`
+	Runs  int      `default:"${runs}" placeholder:"N" help:"How many runs each row has, each right after a run of its reference (default: ${runs})."`
+	Test  []string `placeholder:"NAME" help:"Make only these tests, separated by commas. The part of a name before a hyphen stands for all tests that begin with it: rma for rma-put, rma-get and so on."`
+	Check bool     `help:"Exit with code 3 if a target is missed."`
 	output
 }
 
 // output are the flags of every command that prints a report.
 type output struct {
 	JSON bool   `name:"json" short:"J" help:"Print one JSON object instead of a table."`
-	Out  string `placeholder:"DIR" help:"Also write the report there: index.html with figures, results.json, results.csv."`
+	Out  string `placeholder:"DIR" help:"Also write the report into this directory: index.html with figures, results.json and results.csv."`
 }
 
 // pinning is the flag of those that pin processes.
 type pinning struct {
-	CPUs []int `name:"cpus" placeholder:"A,B" help:"Two CPUs, for what is pinned (the first two this process may use)."`
+	CPUs []int `name:"cpus" placeholder:"A,B" help:"Pin the two measured processes to these CPUs (default: the first two that dsbench may use)."`
 }
 
 // A plan is what a command measures, known to be possible.
@@ -65,10 +65,10 @@ func (o *output) run(in *invocation, p plan, pinned []int, check bool) error {
 	}
 	if o.Out != "" {
 		if err := page.Write(o.Out, r); err != nil {
-			return fmt.Errorf("%w; what is above was measured", err)
+			return fmt.Errorf("%w; the results above are complete", err)
 		}
 		if !o.JSON {
-			fmt.Fprintf(in.stdout, "\nThe report with figures is %s.\n", filepath.Join(o.Out, page.Index))
+			fmt.Fprintf(in.stdout, "\nThe report with figures is in %s.\n", filepath.Join(o.Out, page.Index))
 		}
 	}
 	return verdict(r, interrupted, check)

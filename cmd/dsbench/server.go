@@ -14,29 +14,29 @@ import (
 
 // serverCommand is `dsbench server`.
 type serverCommand struct {
-	Bind string `placeholder:"ADDRESS" help:"Listen on this address only."`
-	Port int    `short:"p" default:"5210" placeholder:"N" help:"Listen on this port (5210)."`
-	Data int    `placeholder:"N" help:"Have what is measured come to this port, for firewalls (any)."`
-	Once bool   `short:"1" help:"End after one client."`
+	Bind string `placeholder:"ADDRESS" help:"Listen on this address only (default: all addresses)."`
+	Port int    `short:"p" default:"5210" placeholder:"N" help:"Listen on this port (default: 5210)."`
+	Data int    `placeholder:"N" help:"Receive the measured data on this port, which a firewall can then let through (default: any free port)."`
+	Once bool   `short:"1" help:"Exit after one client."`
 	fabricFlag
 }
 
 // Help is the long text of --help.
 func (*serverCommand) Help() string {
-	return "Serves one client at a time until Ctrl-C or SIGTERM, and tells the others that it is busy. Who reaches it can have it send and receive as fast as it can, and nothing else. " +
-		"It runs without root. Clients with --ds and without are served alike: those with it get connections of EXT-DS, which take a lane if the client is in the same fabric directory.\n\n" + exitHelp
+	return "Serves one client at a time until Ctrl-C or SIGTERM, and tells other clients that it is busy. It needs no root. Anyone who can reach its port can make it send and receive as fast as it can, but nothing else. " +
+		"A client with --ds gets connections of EXT-DS, which move to shared memory if both use the same fabric directory.\n\n" + exitHelp
 }
 
 // Run serves.
 func (c *serverCommand) Run(in *invocation) error {
 	if c.Port < 0 || c.Port > 65535 || c.Data < 0 || c.Data > 65535 || c.Data != 0 && c.Data == c.Port {
-		return usageError{fmt.Errorf("--port %d --data %d: two different ports from 1 to 65535", c.Port, c.Data)}
+		return usageError{fmt.Errorf("--port %d --data %d: choose two different ports from 1 to 65535", c.Port, c.Data)}
 	}
 	ctx, stop := interruptible()
 	defer stop()
 	l, err := net.Listen("tcp", net.JoinHostPort(c.Bind, strconv.Itoa(c.Port)))
 	if err != nil {
-		return fmt.Errorf("%w; another port is chosen by --port", err)
+		return fmt.Errorf("%w; choose another port by --port", err)
 	}
 	defer context.AfterFunc(ctx, func() { l.Close() })()
 	fmt.Fprintf(in.stdout, "dsbench server: listening on %v\n", l.Addr())
@@ -61,7 +61,7 @@ func (c *serverCommand) Run(in *invocation) error {
 			case slot <- struct{}{}:
 			case <-time.After(grace):
 				control.SetDeadline(time.Now().Add(grace)) // a client says at once what it wants
-				_ = measure.Refuse(control, "the server is busy with another client: try again")
+				_ = measure.Refuse(control, "the server is busy with another client: try again later")
 				return
 			}
 			defer func() { <-slot }()

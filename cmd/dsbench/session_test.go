@@ -325,9 +325,9 @@ func TestStrangers(t *testing.T) {
 func TestClientRefuses(t *testing.T) {
 	for _, c := range []struct{ flags, want string }{
 		{"-t 0", "from 0.01 seconds"}, {"-t NaN", "from 0.01 seconds"}, {"-n 0", "no amount"}, {"-n 9999999999G", "no amount"}, {"-l 1G", "at most 16777216"},
-		{"-P 0", "from 1 to 128"}, {"-P 129", "from 1 to 128"}, {"--rr --udp", "can't be used together"}, {"--rr -R", "not with --rr"}, {"--udp -n 5", "use -t"},
-		{"-R --bidir", "has no reverse"}, {"--udp -l 70000", "at most 65507"}, {"--crr -l 4", "for a number"}, {"-p 0", "from 1 to 65535"}, {"--runs 0", "1 or more"},
-		{"--ds --udp", "TCP connections only"}, {"--require", "goes with --ds"},
+		{"-P 0", "choose 1 to 128"}, {"-P 129", "choose 1 to 128"}, {"--rr --udp", "can't be used together"}, {"--rr -R", "leave them out, or --rr"}, {"--udp -n 5", "use -t"},
+		{"-R --bidir", "exclude each other"}, {"--udp -l 70000", "at most 65507"}, {"--crr -l 4", "carries a number"}, {"-p 0", "choose 1 to 65535"}, {"--runs 0", "1 or more"},
+		{"--ds --udp", "TCP connections only"}, {"--require", "needs --ds"},
 	} {
 		code, _, said := aClient(t, "1", strings.Fields(c.flags)...)
 		if code != exitUsage || !strings.Contains(said, c.want) {

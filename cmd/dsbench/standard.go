@@ -11,9 +11,9 @@ import (
 // comparing are the flags of the commands that compare all paths.
 type comparing struct {
 	pinning
-	Path   []string `placeholder:"NAME" help:"Only these paths, separated by commas, beside kernel TCP over loopback."`
-	Verify bool     `help:"Compare every byte that arrives, not the ends of each read only: touched data."`
-	Daemon string   `placeholder:"FILE" help:"The program exn-tun (beside dsbench, or in PATH)."`
+	Path   []string `placeholder:"NAME" help:"Measure only these paths, separated by commas, and kernel TCP over loopback."`
+	Verify bool     `help:"Verify every byte that arrives, as a program that uses its data would touch it, and not only the ends of each read."`
+	Daemon string   `placeholder:"FILE" help:"The program exn-tun (default: beside dsbench, else in PATH)."`
 }
 
 // plan is what to compare.
@@ -43,10 +43,10 @@ type standardCommand struct {
 
 // Help is the long text of --help.
 func (*standardCommand) Help() string {
-	return "One program sends the same traffic over every path that this machine has, in turn, for about two minutes. What cannot be measured (without root: network " +
-		"namespaces) is left out and said. iperf3 and sockperf, fetched as Debian packages and not installed, are shown beside it: they have to agree.\n\n" +
+	return "One program sends the same traffic over every path that this machine has, in turn, for about two minutes. It leaves out what it cannot measure (without root: paths between network " +
+		"namespaces), and says why. iperf3 and sockperf measure the same as a cross-check. They are fetched as Debian packages and not installed.\n\n" +
 		"Tests: " + strings.Join(comparison.Tests(false), ", ") + ".\n\nPaths: " + strings.Join(comparison.Standard(), ", ") +
-		"; if asked for also " + strings.Join(comparison.Paths(false), ", ") + ".\n\n" + exitHelp
+		"; only if --path names them: " + strings.Join(comparison.Paths(false), ", ") + ".\n\n" + exitHelp
 }
 
 // Run measures and prints.
@@ -77,9 +77,9 @@ type figuresCommand struct {
 
 // Help is the long text of --help.
 func (*figuresCommand) Help() string {
-	return "The same over sizes of messages from 1 byte to 4 MiB and over one, two and four streams, which is figures 5.26 to 5.29 of the thesis, whose numbers are drawn " +
-		"beside ours where its text has some (5.30 to 5.32 are of MPI: see mpi-… of dsbench apps, and message-rate here); and over what it could not measure: thresholds, windows, MTU, budgets, rates of interrupts, pauses, the length of " +
-		"connections and how many there are. It takes an hour or more: see which --path and --test you need.\n\n" +
+	return "Compares all paths for messages from 1 byte to 4 MiB and for one, two and four streams. These are figures 5.26 to 5.29 of the thesis, whose numbers are drawn " +
+		"beside the measured ones where its text gives them. (Figures 5.30 to 5.32 are of MPI: see mpi-… of dsbench apps, and message-rate here.) It also varies what the thesis does not: thresholds, windows, MTU, budgets, interrupt rates, pauses, the length of " +
+		"connections and their number. All of it takes an hour or more: choose by --path and --test.\n\n" +
 		"Tests: " + strings.Join(comparison.Tests(true), ", ") + ".\n\nPaths: " + strings.Join(comparison.Paths(true), ", ") + ".\n\n" + exitHelp
 }
 
@@ -97,21 +97,21 @@ func (c *figuresCommand) Run(in *invocation) error {
 type breakdownCommand struct {
 	measuring
 	comparing
-	Perf string `placeholder:"FILE" help:"The program perf (in PATH)."`
+	Perf string `placeholder:"FILE" help:"The program perf (default: in PATH)."`
 }
 
 // Help is the long text of --help.
 func (*breakdownCommand) Help() string {
-	return "Where the time of a message of 64 bytes goes that goes round over a path, seen four ways:\n\n" +
-		"trace-… The time that passes, by tracepoints of the kernel: system calls, packets given to devices and to IP, who is woken and gets a CPU. It needs root, " +
-		"and nothing else; it slows down what it sees, by how much says trace-round beside time-round.\n\n" +
-		"wake, tcp, copy, … The work of the CPUs in each layer, by sampling with perf (Debian: linux-perf), beside table 5.1 of the thesis. It needs root. " +
-		"Sides that work at the same time count both.\n\n" +
-		"time-… The time by the client's own clock: of its write, and of waiting for the answer. It needs nothing.\n\n" +
-		"lane-… The time that passes inside EXT-DS, whose messages pass no tracepoint, by stamps of a program that has both ends of a lane and makes the calls " +
-		"that connections make: while both sides poll (path lane), and while both sleep (lane-asleep). lane-whole is a round trip without stamps, and a note says how far the sum of the steps is from it. What time-round of ds-preload " +
-		"or ds-go is above that, is what a connection adds.\n\n" +
-		"What cannot be seen here is left out and said. The tracepoints are an instance of tracefs that nobody else sees, and goes in the end.\n\n" + exitHelp
+	return "Shows where the time of a round trip of 64 bytes goes on a path, in four ways:\n\n" +
+		"trace-… is elapsed time, from the kernel's tracepoints: system calls, packets given to devices and to IP, threads woken and put on a CPU. It needs root. " +
+		"Tracing slows down what it traces; the difference of trace-round and time-round says how much.\n\n" +
+		"wake, tcp, copy, … are the CPU time of each layer, sampled by perf (Debian: linux-perf), beside table 5.1 of the thesis. They need root. " +
+		"When both sides work at the same time, both are counted.\n\n" +
+		"time-… is the time by the client's own clock: of its write, and of waiting for the answer. It needs nothing.\n\n" +
+		"lane-… is elapsed time inside EXT-DS, whose messages pass no tracepoint. One program holds both ends of a lane, makes the calls " +
+		"that connections make, and takes the time between them: while both sides poll (path lane), and while both sleep (lane-asleep). lane-whole is a round trip without these stamps, and a note says how far the sum of the steps is from it. time-round of ds-preload " +
+		"or ds-go is longer by what a connection adds.\n\n" +
+		"It leaves out what it cannot see here, and says why. The tracepoints are in a tracefs instance of their own, which is removed in the end.\n\n" + exitHelp
 }
 
 // Run measures and prints.

@@ -9,15 +9,15 @@ import (
 
 // dsCommand is `dsbench ds`.
 type dsCommand struct {
-	Preload bool `xor:"what" required:"" help:"Measure the preloaded library, with programs that know nothing of it."`
-	Go      bool `xor:"what" required:"" help:"Measure package directsockets, with a Go program."`
+	Preload bool `xor:"what" required:"" help:"Measure the preloaded library (libextds.so), with unmodified programs."`
+	Go      bool `xor:"what" required:"" help:"Measure the Go package directsockets, with a Go program."`
 	measuring
 	pinning
 }
 
 // Help is the long text of --help.
 func (*dsCommand) Help() string {
-	return workloadHelp(workload.Library) + "\n\nWith --go the program is gopump, beside dsbench, in turn with package net and with package directsockets.\n\n" +
+	return workloadHelp(workload.Library) + "\n\nWith --go the program is gopump, which stands beside dsbench. It uses package net and package directsockets in turn.\n\n" +
 		"Tests: " + strings.Join(workload.Tests(workload.Go), ", ") + "."
 }
 
@@ -33,8 +33,8 @@ func (c *dsCommand) Run(in *invocation) error {
 type appsCommand struct {
 	measuring
 	pinning
-	Path   []string `placeholder:"NAME" help:"Only these paths, separated by commas, beside plain TCP over loopback: preload, exn0, exn0-preload, bridge, bridge-preload (default: the first two)."`
-	Daemon string   `placeholder:"FILE" help:"The program exn-tun (beside dsbench, or in PATH)."`
+	Path   []string `placeholder:"NAME" help:"Measure only these paths, separated by commas, and plain TCP over loopback: preload, exn0, exn0-preload, bridge, bridge-preload (default: preload and exn0)."`
+	Daemon string   `placeholder:"FILE" help:"The program exn-tun (default: beside dsbench, else in PATH)."`
 }
 
 // Help is the long text of --help.
@@ -50,8 +50,8 @@ func (c *appsCommand) Run(in *invocation) error {
 }
 
 func workloadHelp(g workload.Group) string {
-	return "Unmodified Debian programs, fetched and unpacked but not installed, talk TCP over loopback, in turn without the library and with it, and of apps some also between two namespaces over exn0, and if asked with it there, too, or over a bridge, as containers, without and with it " +
-		"(libextds.so beside dsbench or in ../lib, or EXN_LIBRARY). Each run has a new server. Shown are medians, their spread, the ratio to the kernel's TCP, " +
+	return "Unmodified programs talk TCP over loopback, in turn without the library and with it. They are Debian packages, fetched and unpacked but not installed. Some tests of apps also run between two network namespaces: over exn0, and with --path over a bridge, as containers do, each without the library and with it. " +
+		"The library is libextds.so beside dsbench or in ../lib, or the file that EXN_LIBRARY names. Each run has a new server. The table shows medians, their spread, the ratio to the kernel's TCP, " +
 		"and whether the project's target is met. Run it on a machine that has nothing else to do.\n\n" +
 		"Tests: " + strings.Join(workload.Tests(g), ", ") + ".\n\n" + exitHelp
 }

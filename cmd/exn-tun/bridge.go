@@ -17,20 +17,22 @@ import (
 )
 
 type bridgeCommand struct {
-	Names   []string `arg:"" name:"bridge" optional:"" help:"Names of bridges, such as docker0, and of veth interfaces that are on none (default: all, also those that are made later)."`
+	Names   []string `arg:"" name:"bridge" optional:"" help:"Names of bridges, such as docker0, and of veth interfaces that are on no bridge (default: all, including those made later)."`
 	Fabric  string   `help:"The fabric directory of the programs in the containers (default: EXN_FABRIC, else /run/exn for root)." placeholder:"DIR"`
-	Verbose bool     `help:"Log each address."`
+	Verbose bool     `help:"Log each address that comes or goes."`
 }
 
 // Help is the long text of --help.
 func (*bridgeCommand) Help() string {
-	return `Programs under the library take lanes to another network namespace only if somebody whom they trust, root or their own user, says which address is ` +
-		`in which. This says it of the containers on a bridge, such as Docker's (ip link show type bridge lists them), of those that a route of the host leads to by a veth interface of their own, such as ` +
-		`Calico's, and of the host's own addresses there: of those that are there, and as they come and go. They need no interface and no capability for that, only the fabric directory and the library: ` +
-		`-v DIR:DIR -v /usr/local/lib/libextds.so:/usr/local/lib/libextds.so:ro -e LD_PRELOAD=/usr/local/lib/libextds.so -e EXN_FABRIC=DIR.
+	return `A program under the library uses shared memory with a program in another network namespace only if root or its own user has registered which address is in which namespace. ` +
+		`This command registers the addresses of containers on a bridge, such as Docker's (ip link show type bridge lists bridges), of containers that a route of the host reaches through a veth interface, as with Calico, ` +
+		`and of the host itself there. It follows containers as they come and go.
 
-Runs in the foreground until SIGTERM or Ctrl-C, which take the addresses back. That it is ready is said on standard error, by a line with "ready:", and to
-systemd (Type=notify). Where the kernel translates addresses on the way (published ports, addresses of services, redirection to a sidecar; iptables or nftables, here or in a container), it tells the two ends of a connection that looks for its peer how the other one sees it.
+A container needs no interface and no capability for that, only the fabric directory and the library: ` +
+		`docker run -v DIR:DIR -v /usr/local/lib/libextds.so:/usr/local/lib/libextds.so:ro -e LD_PRELOAD=/usr/local/lib/libextds.so -e EXN_FABRIC=DIR.
+
+It runs in the foreground until SIGTERM, SIGHUP or Ctrl-C, and then takes the addresses back. When it is ready, a line with "ready:" on standard error says so, and
+systemd is told (Type=notify). The kernel may translate addresses between the two ends of a connection: for published ports, service addresses or a sidecar, by iptables or nftables, on the host or in a container. Then this command tells each end how the other one sees it.
 
 	exn-tun bridge --fabric /run/exn-group docker0
 

@@ -23,23 +23,24 @@ const captureQuestion = "capture"
 // captureCommand shows the frames of an interface, or writes them to a file.
 type captureCommand struct {
 	Fabric string         `help:"The fabric directory (default: EXN_FABRIC, else /run/exn for root)." placeholder:"DIR"`
-	Node   *fabric.NodeID `help:"The node whose frames are captured (default: the only one of this fabric)." placeholder:"N"`
-	Name   string         `help:"The same by the name of its interface." placeholder:"NAME"`
-	Write  string         `short:"w" help:"Write pcapng to this file instead of lines; - is standard output." placeholder:"FILE.pcapng"`
-	Count  int            `short:"c" help:"Stop after so many frames." placeholder:"N"`
-	Snap   int            `short:"s" help:"Keep so many bytes of each frame (default: all)." placeholder:"N"`
-	Filter []string       `arg:"" optional:"" help:"Which frames (default: all)."`
+	Node   *fabric.NodeID `help:"Capture at this node (default: the only one of this fabric that has a daemon here)." placeholder:"N"`
+	Name   string         `help:"Capture at the interface of this name." placeholder:"NAME"`
+	Write  string         `short:"w" help:"Write pcapng to this file instead of printing lines. - is standard output." placeholder:"FILE.pcapng"`
+	Count  int            `short:"c" help:"Stop after this many frames." placeholder:"N"`
+	Snap   int            `short:"s" help:"Keep this many bytes of each frame (default: all)." placeholder:"N"`
+	Filter []string       `arg:"" optional:"" help:"Capture only frames that match this filter (default: all)."`
 }
 
 // Help is shown by exn-tun help capture.
 func (*captureCommand) Help() string {
-	return `Prints one line a frame until interrupted. What the fabric knows of a frame stands at the end of its line, and in
-the comment of the packet in the file: direction and nodes, eager (in VELO messages) or rendezvous (fetched by an RMA
-GET), and what is left to do of a super-packet (gso) or a checksum (csum).
+	return `Prints one line for each frame until Ctrl-C. tcpdump -i exn0 shows the same packets, but not how they crossed the
+fabric. That stands at the end of each line, and in the file in the comment of the packet: the direction and the nodes;
+eager (sent in VELO messages) or rendezvous (fetched by an RMA GET); and for a packet with offloads, how it is still to be
+cut (gso) and where its checksum is missing (csum).
 
 	exn-tun capture -w - | tshark -r - -Y 'frame.comment contains "rendezvous"'
 
-A filter is made of these, joined by and, or, not and parentheses (quoted for the shell):
+A filter is made of these words, joined by and, or, not and parentheses. Quote parentheses for the shell.
 
 	host ADDR, net PREFIX, port N     from or to it
 	node N                            from or to a node of the fabric

@@ -134,7 +134,7 @@ func TestCaptureRefuses(t *testing.T) {
 		"fly":        {exitUsage, `unknown word "fly"`},
 		"--count=-1": {exitUsage, "--count"},
 		"--snap=-1":  {exitUsage, "want 0"},
-		"host 1.2.3": {exitUsage, "no IP address"},
+		"host 1.2.3": {exitUsage, "is not an IP address"},
 		"tcp":        {exitFailed, "no node has attached"},
 	} {
 		code, out, errs := call(t, plain, append([]string{"capture", "--fabric", dir}, strings.Fields(args)...)...)

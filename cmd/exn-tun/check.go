@@ -12,19 +12,19 @@ import (
 )
 
 type checkCommand struct {
-	Address string `arg:"" name:"host:port" help:"Where a server listens."`
+	Address string `arg:"" name:"host:port" help:"The address at which a server listens."`
 	Fabric  string `help:"The fabric directory of the client (default: EXN_FABRIC, else /run/exn for root, else exn in XDG_RUNTIME_DIR)." placeholder:"DIR"`
 	JSON    bool   `name:"json" help:"Print one JSON object."`
 }
 
 // Help is the long text of --help.
 func (*checkCommand) Help() string {
-	return `Connects by TCP, sends nothing, and goes through the rules of the library: what would become of a connection that a program under exn-tun run ` +
-		`opens there. Every process that holds the listening socket is asked, since workers are often of another user than the program that started them. ss -tlnp shows the listeners themselves.
+	return `Connects by TCP, sends nothing, and applies the rules of the library. The answer says what would become of a busy connection that a program under exn-tun run ` +
+		`opens to that address. All processes that hold the listening socket are examined, because workers often run as another user than the program that started them. ss -tlnp lists the listeners.
 
-The JSON object has "remote", "upgrade", "why", "remedy", "program", "pid", "uid", "fabric", and "acceptors", a list with the same of each process that may accept.
+The JSON object has "remote", "upgrade", "why", "remedy", "program", "pid", "uid", "fabric", and "acceptors", a list of the same for each process that may accept.
 
-Exit codes: 0 it would be upgraded once it is busy, 1 no connection or nothing can be said, 2 wrong usage, 6 it would stay on TCP.`
+Exit codes: 0 a busy connection would move to shared memory, 1 there is no connection, or the question cannot be answered, 2 wrong usage, 6 it would stay on TCP.`
 }
 
 // Validate implements kong's check.
@@ -61,9 +61,9 @@ func (c *checkCommand) Run(out output) error {
 	if v.Upgrade {
 		more := ""
 		if n := len(v.Acceptors); n > 1 {
-			more = fmt.Sprintf(", and so are %d more that accept there", n-1)
+			more = fmt.Sprintf(", and so do %d more processes that accept there", n-1)
 		}
-		_, err = fmt.Fprintf(out, "%v: a busy connection takes lanes: %s (process %d, user %d) is in %s too%s\n", v.Remote, v.Program, v.PID, v.UID, c.Fabric, more)
+		_, err = fmt.Fprintf(out, "%v: a busy connection takes lanes: %s (process %d, user %d) uses %s, too%s\n", v.Remote, v.Program, v.PID, v.UID, c.Fabric, more)
 	} else {
 		_, err = fmt.Fprintf(out, "%v: stays on TCP: %s\n%v: remedy: %s\n", v.Remote, v.Why, v.Remote, v.Remedy)
 	}

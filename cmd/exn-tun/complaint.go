@@ -51,14 +51,14 @@ var parserWords = []struct {
 	found *regexp.Regexp
 	plain string
 }{
-	{regexp.MustCompile(`expected a valid \d+ bit u?int but got (".*")`), "$1 is not a number that it takes"},
+	{regexp.MustCompile(`expected a valid \d+ bit u?int but got (".*")`), "$1 is not a valid number"},
 	{regexp.MustCompile(`expected duration but got (".*"): time: .*`), "$1 is not a duration, such as 50us or 1s"},
 	{regexp.MustCompile(`expected \w+ value but got "(-[^"]*)" \(short flag\); .*`), "$1 cannot be negative"},
 	{regexp.MustCompile(`expected \w+ value but got "EOL" \(<EOL>\)`), "needs a value"},
 	{regexp.MustCompile(`^expected one of "up", .*`), "no command is named"},
 	{regexp.MustCompile(`^expected "<command> \.\.\."`), "no program to run: exn-tun run -- CMD ARGS"},
 	{regexp.MustCompile(`^expected "<host:port>"`), "no address to check: exn-tun check HOST:PORT"},
-	{regexp.MustCompile(`^unexpected argument (.*)`), "there is no $1 here"},
+	{regexp.MustCompile(`^unexpected argument (.*)`), "unknown command or argument: $1"},
 }
 
 // advice says where the command is explained that was used wrongly.
@@ -68,7 +68,7 @@ func advice(err *kong.ParseError) string {
 			return "exn-tun help " + strings.TrimPrefix(node.Path(), "exn-tun ") + " explains it."
 		}
 	}
-	return "exn-tun help lists what there is."
+	return "exn-tun help lists the commands."
 }
 
 // errUsage is wrapped by errors about arguments that only Run can judge.

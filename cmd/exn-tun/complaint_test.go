@@ -22,7 +22,7 @@ func TestWrongUsage(t *testing.T) {
 	}
 	for args, want := range map[string]string{
 		"up --mtu 0":                    "--mtu 0: choose 68 or more, or leave it out for the largest",
-		"up --mtu x":                    `--mtu: "x" is not a number that it takes`,
+		"up --mtu x":                    `--mtu: "x" is not a valid number`,
 		"up --mtu 67":                   "MTU 67 of a TUN device: Linux takes 68 to 65535",
 		"up --metrics=foo":              `--metrics "foo" is no address to listen at, such as 127.0.0.1:9750`,
 		"up --metrics=127.0.0.1:99999":  `--metrics "127.0.0.1:99999" is no address to listen at, such as 127.0.0.1:9750`,
@@ -44,7 +44,8 @@ func TestWrongUsage(t *testing.T) {
 		"check":                         "no address to check: exn-tun check HOST:PORT",
 		"check foo":                     `"foo" is no HOST:PORT, such as 127.0.0.1:6379 or [::1]:80`,
 		"check 127.0.0.1:99999":         `"127.0.0.1:99999" is no HOST:PORT, such as 127.0.0.1:6379 or [::1]:80`,
-		"version now":                   "there is no now here",
+		"version now":                   "unknown command or argument: now",
+		"show sokets":                   "unknown command or argument: sokets",
 		"":                              "no command is named",
 		"run":                           "no program to run: exn-tun run -- CMD ARGS",
 		"up --fabric " + file:           "fabric directory not trusted: " + file + " is not a directory; name another",
@@ -85,7 +86,7 @@ func TestComplain(t *testing.T) {
 
 // The mistake that somebody made names the command that explains it.
 func TestAdvice(t *testing.T) {
-	for args, want := range map[string]string{"up --fly": "exn-tun help up explains it.", "show counters --fly": "exn-tun help show counters explains it.", "fly": "exn-tun help lists what there is."} {
+	for args, want := range map[string]string{"up --fly": "exn-tun help up explains it.", "show counters --fly": "exn-tun help show counters explains it.", "fly": "exn-tun help lists the commands."} {
 		if _, _, errs := call(t, plain, strings.Fields(args)...); !strings.Contains(errs, want+"\n") {
 			t.Errorf("%q: said %q, want %q", args, errs, want)
 		}

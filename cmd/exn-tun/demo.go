@@ -20,10 +20,10 @@ const measurer = "dsbench"
 
 // Help is shown by exn-tun help demo.
 func (*demoCommand) Help() string {
-	return `Runs dsbench demo, which shows in less than a minute what exnet does for programs of this machine: redis on kernel TCP and under EXT-DS, and for root also between two
-network namespaces on a bridge, before and after exn-tun bridge, and the interface exn0 beside a relay and a veth pair. What cannot be shown here is left out, and the reason is said.
+	return `Runs dsbench demo, which measures in less than a minute what exnet gains on this machine. It runs redis on kernel TCP and under EXT-DS. As root it also runs redis between two
+network namespaces on a bridge, before and after exn-tun bridge, and compares the interface exn0 with a relay and a veth pair. It leaves out what it cannot measure here, and says why.
 
-Everything it makes is gone when it ends, also after Ctrl-C; the machine's own network is not touched. See dsbench demo --help for its flags and exit codes.`
+It removes everything that it made when it ends, also after Ctrl-C. It does not touch the machine's own network. dsbench demo --help explains its flags and exit codes.`
 }
 
 // Run becomes dsbench.

@@ -13,7 +13,7 @@ import (
 
 type helpCommand struct {
 	Man     string   `hidden:"" placeholder:"DIR" help:"Write the manual pages into this directory."`
-	Command []string `arg:"" optional:"" help:"The command to explain, or settings: the environment variables of programs under run."`
+	Command []string `arg:"" optional:"" help:"The command to explain; or the word settings, for the environment variables that programs under exn-tun run read."`
 }
 
 // settingsTopic is what help explains besides commands.
@@ -33,8 +33,8 @@ func (h *helpCommand) Run(parser *kong.Kong, out output) error {
 }
 
 // settingsIntro stands before the settings.
-const settingsIntro = `Settings are environment variables. exn-tun run refuses a wrong value, and a variable that begins with EXN_DS and is none of ` +
-	`these. A policy file sets some of them for chosen programs (exn-tun policy).`
+const settingsIntro = `Settings are environment variables. exn-tun run refuses a wrong value, and any other variable whose name begins with EXN_DS. ` +
+	`A policy file sets some of them for chosen programs (exn-tun policy).`
 
 // explainSettings prints the table of the settings.
 func explainSettings(w io.Writer) error {

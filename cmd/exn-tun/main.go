@@ -12,15 +12,15 @@
 //	0	done; of up: ended by a signal
 //	1	failed; standard error says why
 //	2	wrong usage or configuration; nothing was done
-//	3	the node ID, the name of the interface or an address belongs to somebody else
+//	3	the node ID, the name of the interface or an address is in use elsewhere
 //	4	not possible here: no root, no /dev/net/tun, no such network namespace
 //	5	the fabric is of another version of exnet
 //	6	of check: no
 //
 // run ends with the exit code of the program it runs.
 //
-// Standard error says why, and what helps. Except for 1 it does not help to try
-// again, which is what a service manager should know.
+// Standard error says why, and what helps. A service manager should try again after
+// exit code 1 only.
 package main
 
 import (
@@ -47,17 +47,17 @@ import (
 
 // commands are what exn-tun can do.
 type commands struct {
-	Up      upCommand      `cmd:"" help:"Bring an interface up on a fabric, and keep it up."`
-	Run     runCommand     `cmd:"" help:"Run a program whose TCP connections take shared memory where they can."`
-	Bridge  bridgeCommand  `cmd:"" help:"Let programs in containers on a bridge, as of Docker, or behind a route take shared memory, too."`
-	Check   checkCommand   `cmd:"" help:"Connect to HOST:PORT, and say whether a busy connection would take shared memory, and if not why."`
-	Policy  policyCommand  `cmd:"" help:"Check a policy file for run, or print one with every key."`
-	Show    showCommand    `cmd:"" help:"Show what an interface and its fabric are doing."`
-	Metrics metricsCommand `cmd:"" help:"Print or serve figures of the connections of programs under run, for Prometheus."`
-	Capture captureCommand `cmd:"" help:"Show the frames of an interface (as tcpdump), or write them to a file."`
-	Demo    demoCommand    `cmd:"" help:"Show in a minute what exnet does for programs of this machine (dsbench demo)."`
-	Version versionCommand `cmd:"" help:"Print the version of exn-tun and of what it was built with."`
-	Help    helpCommand    `cmd:"" help:"Explain exn-tun, or one of its commands."`
+	Up      upCommand      `cmd:"" help:"Make the network interface exn0 and keep it up (as ip link add and ip link set up)."`
+	Run     runCommand     `cmd:"" help:"Run a program and move its busy TCP connections to shared memory."`
+	Bridge  bridgeCommand  `cmd:"" help:"Let programs in containers use shared memory, too: on a bridge such as Docker's, or behind a route."`
+	Check   checkCommand   `cmd:"" help:"Say whether a connection to HOST:PORT would move to shared memory, and if not, why."`
+	Policy  policyCommand  `cmd:"" help:"Check a policy file of exn-tun run, or print an example with every key."`
+	Show    showCommand    `cmd:"" help:"Show the interface, its tables and counters, or the sockets of programs (as ip, ethtool and ss)."`
+	Metrics metricsCommand `cmd:"" help:"Print or serve Prometheus metrics of the connections of programs under exn-tun run."`
+	Capture captureCommand `cmd:"" help:"Print the frames of an interface, or write them to a file (as tcpdump)."`
+	Demo    demoCommand    `cmd:"" help:"Measure in a minute what exnet gains on this machine (runs dsbench demo)."`
+	Version versionCommand `cmd:"" help:"Print the version of exn-tun and of the Go that built it."`
+	Help    helpCommand    `cmd:"" help:"Explain exn-tun, or one of its commands (as --help)."`
 }
 
 const (
@@ -70,9 +70,9 @@ const (
 	exitNo         = 6
 )
 
-const description = `Runs and shows exnet on this host.
+const description = `Moves TCP connections between programs of this host to shared memory, makes the network interface exn0, and shows both.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage, 3 taken by somebody else, 4 not possible here, 5 another version, 6 no (check); run has those of its program.`
+Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 a node ID, name or address is in use elsewhere, 4 not possible here, 5 the fabric is of another version, 6 the answer of check is no. run ends with the exit code of its program.`
 
 // exitCodes says which errors have a code of their own.
 var exitCodes = []struct {

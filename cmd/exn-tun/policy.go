@@ -12,11 +12,11 @@ type policyCommand struct {
 
 // Help is the long text of --help.
 func (*policyCommand) Help() string {
-	return `Without a file, prints one with every key, commented. With a file, says how many rules it has, or what is wrong with it and in which line.
+	return `Without a file, prints an example that explains every key. With a file, prints how many rules it has, or what is wrong in which line.
 
-exn-tun run --policy FILE and EXN_POLICY=FILE use it. Programs that are running keep what they were started with.
+exn-tun run --policy FILE and EXN_POLICY=FILE use it. Programs that are already running keep the policy that they were started with.
 
-Exit codes: 0 it is good, 2 it is not.`
+Exit codes: 0 the file is good, 2 it is not.`
 }
 
 func (c *policyCommand) Run(out output) error {

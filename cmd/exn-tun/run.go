@@ -17,24 +17,26 @@ import (
 )
 
 type runCommand struct {
-	Fabric  string   `help:"The fabric directory in which the program and its peers find each other (default: EXN_FABRIC, else /run/exn for root, else exn in XDG_RUNTIME_DIR)." placeholder:"DIR"`
-	Require bool     `help:"Reset connections that stay on TCP at their first busy moment: in the 8th call or after 16 KiB if the peer does not use the library, else once it is decided, 3 s later at the latest. Refuse to start a program into which nothing can be preloaded."`
-	Policy  string   `help:"A policy file: which connections may upgrade, and with what settings (default: EXN_POLICY; exn-tun policy prints one)." env:"EXN_POLICY" placeholder:"FILE.toml"`
-	Verbose bool     `help:"Have the program say on standard error what happens to its connections."`
+	Fabric  string   `help:"The fabric directory, in which the program and its peers find each other (default: EXN_FABRIC, else /run/exn for root, else exn in XDG_RUNTIME_DIR)." placeholder:"DIR"`
+	Require bool     `help:"Allow no busy connection on plain TCP. A connection whose peer does not use the library is reset in its 8th call or after 16 KiB. Any other that stays on TCP is reset once that is decided, at most 3 s after it became busy. A program that cannot load the library is not started."`
+	Policy  string   `help:"A policy file, which says which connections may use shared memory, and with what settings (exn-tun policy prints an example)." env:"EXN_POLICY" placeholder:"FILE.toml"`
+	Verbose bool     `help:"The library says on standard error what happens to each connection."`
 	Command []string `arg:"" passthrough:"partial" placeholder:"CMD" help:"The program and its arguments, after --."`
 }
 
 // Help is the long text of --help.
 func (*runCommand) Help() string {
-	return `Becomes the program, with libextds.so preloaded: its process ID, signals, terminal and exit code are those that it would have by itself. ` +
-		`Its TCP connections move to shared memory when the peer is run so, too, and shows up in the same fabric directory; all others stay on TCP. ` +
-		`Neither root nor a daemon is needed. exn-tun show sockets tells what has become of each connection, as ss does for TCP; ` +
-		`upgraded bytes are not seen by tcpdump, nftables, tc and the counters of ss -i.
+	return `exn-tun replaces itself by the program (exec), with libextds.so preloaded. The program keeps the process ID, the terminal and the exit code, and gets the signals. ` +
+		`A busy TCP connection moves to shared memory if the program at its other end also uses the library, in the same fabric directory. All others stay on TCP. ` +
+		`Neither root nor a daemon is needed.
 
-The library is the one that EXN_LIBRARY names, else libextds.so beside exn-tun or in ../lib. Libraries that LD_PRELOAD names already stay behind it. ` +
-		`A program that is static, setuid, written in Go or of another architecture runs on TCP; that is said on standard error.
+exn-tun show sockets shows what has become of each connection, as ss -tnp does for TCP. ` +
+		`tcpdump, nftables, tc and the counters of ss -i do not see bytes that go through shared memory.
 
-Exit codes: those of CMD; 125 exn-tun itself failed, 126 CMD cannot be run, 127 there is no CMD (2 wrong usage or policy), as of env(1).`
+The library is the file that EXN_LIBRARY names, else libextds.so beside exn-tun or in ../lib. It comes before libraries that LD_PRELOAD already names. ` +
+		`A program that is static, setuid, written in Go or built for another architecture cannot load it: it runs on TCP, and standard error says so.
+
+Exit codes: that of the program; 2 wrong usage, setting or policy, 125 exn-tun itself failed, 126 the program cannot be run, 127 there is no such program. The last three are those of env(1).`
 }
 
 // The exit codes of env(1) and its like.

@@ -24,18 +24,18 @@ import (
 // how often.
 type showCommand struct {
 	Fabric string         `help:"The fabric directory (default: EXN_FABRIC, else /run/exn for root, else exn in XDG_RUNTIME_DIR)." placeholder:"DIR"`
-	Node   *fabric.NodeID `help:"The node to look at (default: the only one of this fabric)." placeholder:"N"`
-	Name   string         `help:"The same by the name of its interface." placeholder:"NAME"`
+	Node   *fabric.NodeID `help:"The node to show (default: the only one of this fabric that has a daemon here)." placeholder:"N"`
+	Name   string         `help:"Show the node whose interface has this name." placeholder:"NAME"`
 	JSON   bool           `name:"json" help:"Print one JSON object."`
-	Watch  bool           `help:"Print it again each second, until interrupted."`
+	Watch  bool           `help:"Print again each second, until Ctrl-C (as watch -n 1)."`
 
-	Interface  showInterfaceCommand  `cmd:"" default:"withargs" help:"Print the interface and its statistics (as ifconfig)."`
-	Nodes      showNodesCommand      `cmd:"" help:"List the nodes attached to a fabric, and what this one knows of them."`
-	Neighbours showNeighboursCommand `cmd:"" help:"List the neighbours (as ip neighbour)."`
-	Groups     showGroupsCommand     `cmd:"" help:"List the multicast groups joined (as ip maddress)."`
+	Interface  showInterfaceCommand  `cmd:"" default:"withargs" help:"Print the interface and its statistics (as ip -s link, in the layout of ifconfig)."`
+	Nodes      showNodesCommand      `cmd:"" help:"List the nodes of the fabric, and what this node knows of each."`
+	Neighbours showNeighboursCommand `cmd:"" help:"List the neighbours (as ip neigh)."`
+	Groups     showGroupsCommand     `cmd:"" help:"List the multicast groups joined (as ip maddr)."`
 	Counters   showCountersCommand   `cmd:"" help:"List the counters that are not zero (as ethtool -S)."`
-	NAPI       showNAPICommand       `cmd:"" name:"napi" help:"Print how packets are received: settings, polls, interrupts (as ethtool -c)."`
-	Sockets    showSocketsCommand    `cmd:"" help:"List TCP sockets, how their bytes go and why (as ss does)."`
+	NAPI       showNAPICommand       `cmd:"" name:"napi" help:"Print how packets are received: settings (as ethtool -c), polls and interrupts."`
+	Sockets    showSocketsCommand    `cmd:"" help:"List the TCP sockets of programs under exn-tun run, and say why some stay on TCP (as ss -tnp)."`
 }
 
 func (c *showCommand) dir() string {

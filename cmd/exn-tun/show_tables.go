@@ -109,7 +109,7 @@ func (*showNeighboursCommand) Run(c *showCommand, out output) error {
 		}{s.Interface.Node, s.Interface.Neighbours}
 	}, func(w io.Writer, s *state) {
 		if s.Interface.Kind == "tap" {
-			fmt.Fprintf(w, "%s is a TAP: its neighbours are the kernel's (ip neighbour show dev %s).\n", s.Link.Name, s.Link.Name)
+			fmt.Fprintf(w, "%s is a TAP device: the kernel keeps its neighbours (ip neigh show dev %s).\n", s.Link.Name, s.Link.Name)
 			return
 		}
 		table(w, func(row func(string, ...any)) {
@@ -145,7 +145,7 @@ func (*showGroupsCommand) Run(c *showCommand, out output) error {
 }
 
 type showCountersCommand struct {
-	All bool `help:"Those that are zero, too."`
+	All bool `help:"List counters that are zero, too."`
 }
 
 // Run implements the command.

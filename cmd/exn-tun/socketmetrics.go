@@ -14,15 +14,15 @@ import (
 )
 
 type metricsCommand struct {
-	Listen string `help:"Serve them at http://ADDR/metrics until interrupted, instead of printing them once." placeholder:"ADDR"`
-	Fabric string `help:"Of programs with this fabric directory only (default: of all)." placeholder:"DIR"`
+	Listen string `help:"Serve the metrics at http://ADDR/metrics until Ctrl-C, instead of printing them once." placeholder:"ADDR"`
+	Fabric string `help:"Count only programs with this fabric directory (default: all programs)." placeholder:"DIR"`
 }
 
 // Help is the long text of --help.
 func (*metricsCommand) Help() string {
-	return `What exn-tun show sockets lists, summed by program. All are of the connections that are open now: bytes of those that have ended are not kept, ` +
-		`since nobody but the programs themselves is there to count them. It sees the programs of its own user, as root those of all. ` +
-		`The interface has metrics of its own: exn-tun up --metrics.`
+	return `The figures of exn-tun show sockets, summed by program. They cover the connections that are open now. Bytes of closed connections are lost, ` +
+		`because no daemon keeps them. You see your own programs; root sees those of all users. ` +
+		`exn-tun up --metrics serves the metrics of the interface.`
 }
 
 // Validate implements kong's check.

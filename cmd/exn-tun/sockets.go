@@ -18,14 +18,16 @@ import (
 )
 
 type showSocketsCommand struct {
-	All bool `help:"Listening and unconnected sockets, too."`
+	All bool `help:"List listening and unconnected sockets, too (as ss -a)."`
 }
 
 // Help is the long text of --help.
 func (*showSocketsCommand) Help() string {
-	return `Lists the TCP sockets of programs that run by exn-tun run, as ss -tp does those of all: those of your own programs, or for root of all. ` +
-		`STATE is lane, tcp, or where a socket is on its way from one to the other. ` +
-		`TCP, VELO (small messages), RMA (the window) and ZCOPY (straight from memory to memory) are bytes read/written by each way. REASON says why a socket is on TCP, or was; who is at the other end is found as far as your user may see it.`
+	return `Lists the TCP sockets of programs that exn-tun run has started, as ss -tnp lists those of all programs. You see your own programs; root sees those of all users.
+
+STATE is lane (shared memory), tcp, or a step between the two. ` +
+		`The next four columns are bytes read/written: by the kernel's TCP, and in shared memory by VELO (small messages), RMA (large writes, through a window) and ZCOPY (straight from one program's memory to the other's). ` +
+		`REASON says why a socket is on TCP, or was. It names the program at the other end if your user may see that.`
 }
 
 // A socketRow is one socket in the output.

@@ -19,50 +19,50 @@ const mostBudget = 1 << 16
 
 // upCommand is the daemon. Its flags are also the keys of its configuration file.
 type upCommand struct {
-	Config  configFile     `help:"Read flags from a TOML file: names are keys, those given here win." placeholder:"FILE.toml"`
+	Config  configFile     `help:"Read flags from a TOML file, whose keys are their names. Flags on the command line win over it." placeholder:"FILE.toml"`
 	Fabric  string         `help:"The fabric directory (default: EXN_FABRIC, else /run/exn for root)." placeholder:"DIR"`
 	Node    *fabric.NodeID `help:"The node ID on the fabric (default: the lowest free one)." placeholder:"N"`
-	Addr    []addressFlag  `help:"An address with the length of its subnet; repeatable (as ip address add)." placeholder:"ADDR/BITS"`
-	Via     []routeFlag    `help:"A route through another node; repeatable (as ip route add PREFIX via ADDR)." placeholder:"PREFIX=ADDR"`
-	Netns   string         `help:"The network namespace of the interface, which must exist: a name (ip netns), or a path." placeholder:"NAME"`
+	Addr    []addressFlag  `help:"An address with the length of its subnet (as ip address add). Repeatable." placeholder:"ADDR/BITS"`
+	Via     []routeFlag    `help:"A route through another node (as ip route add PREFIX via ADDR). Repeatable." placeholder:"PREFIX=ADDR"`
+	Netns   string         `help:"Make the interface in this network namespace, which must exist: a name (as of ip netns add), or a path." placeholder:"NAME"`
 	Name    string         `help:"The name of the interface." default:"${name}"`
 	MTU     *int           `help:"The MTU: 68 to 65535, or to 65521 with --tap (default: the largest)." placeholder:"N"`
-	TAP     bool           `name:"tap" help:"An Ethernet device, for DHCP and other protocols than IP; slower."`
-	Offload offloadFlag    `help:"What packets may leave undone: csum, tso, uso, big; all or none (later: ethtool -K)." default:"all" placeholder:"LIST"`
+	TAP     bool           `name:"tap" help:"Make an Ethernet device (as ip tuntap add mode tap), for DHCP and protocols other than IP. It is slower."`
+	Offload offloadFlag    `help:"The offloads: a list of csum, tso, uso and big, or all, or none. ethtool -K changes them later." default:"all" placeholder:"LIST"`
 
-	Mode           string        `help:"How packets are received: napi (poll while there are some) or irq." enum:"napi,irq" default:"napi"`
-	BusyPoll       time.Duration `help:"How long to poll on after the last packet; 0s: not at all." default:"${busyPoll}"`
-	VELOBudget     int           `help:"The most messages of one VELO poll." default:"${veloBudget}"`
-	RMABudget      int           `help:"The most notifications of one RMA poll." default:"${budget}"`
-	DeviceBudget   int           `help:"The most packets of one poll of the interface." default:"${budget}"`
-	ITR            itrFlag       `name:"itr" help:"Interrupt throttling: off, dynamic, or interrupts per second (as ethtool -C)." default:"off" placeholder:"POLICY"`
-	Eager          int           `help:"The longest frame sent in VELO messages, in bytes." default:"${eager}"`
-	MulticastEager int           `help:"The same to a group." default:"${multicastEager}"`
-	Copy           bool          `help:"Fetch by a copying GET, also where the peer's memory is mapped."`
-	Buffers        int           `help:"How many frames may wait to be fetched." default:"${buffers}"`
-	Follow         bool          `help:"Keep the polling thread on the CPU of the programs whose bulk it takes, where CPUs are scarce." default:"true" negatable:""`
-	AllMulticast   bool          `help:"Receive all multicast, whatever was joined (as ip link set allmulticast on)."`
-	MACPrefix      macPrefixFlag `name:"mac-prefix" help:"The first four octets of MAC addresses, the same on all nodes." default:"${macPrefix}" placeholder:"OCTETS"`
+	Mode           string        `help:"How packets are received: napi polls while there are any, irq waits for an interrupt each time." enum:"napi,irq" default:"napi"`
+	BusyPoll       time.Duration `help:"How long to go on polling after the last packet. 0s turns that off." default:"${busyPoll}"`
+	VELOBudget     int           `help:"The most messages that one poll of VELO takes." default:"${veloBudget}"`
+	RMABudget      int           `help:"The most notifications that one poll of RMA takes." default:"${budget}"`
+	DeviceBudget   int           `help:"The most packets that one poll of the interface takes." default:"${budget}"`
+	ITR            itrFlag       `name:"itr" help:"Interrupt throttling (as ethtool -C): off, dynamic, or a number of interrupts per second." default:"off" placeholder:"POLICY"`
+	Eager          int           `help:"The longest frame, in bytes, that is sent eagerly, in VELO messages. The receiver fetches longer ones." default:"${eager}"`
+	MulticastEager int           `help:"The longest frame, in bytes, that is sent eagerly to a multicast group." default:"${multicastEager}"`
+	Copy           bool          `help:"Fetch frames by a copying GET even where the peer's memory is mapped."`
+	Buffers        int           `help:"How many frames may wait until their receivers have fetched them." default:"${buffers}"`
+	Follow         bool          `help:"Where CPUs are scarce, run the polling thread on the CPU of the programs that send most." default:"true" negatable:""`
+	AllMulticast   bool          `help:"Receive the frames of all multicast groups, joined or not (as ip link set allmulticast on)."`
+	MACPrefix      macPrefixFlag `name:"mac-prefix" help:"The first four octets of MAC addresses. They must be the same on all nodes." default:"${macPrefix}" placeholder:"OCTETS"`
 
-	Metrics string          `help:"Serve Prometheus metrics by HTTP at this address, such as 127.0.0.1:9750 (default: not)." placeholder:"ADDR"`
-	Route   []routePortFlag `sep:";" help:"Be an IP router instead of an interface: between --fabric with --addr, and this fabric; repeatable." placeholder:"DIR,addr=ADDR/BITS[,node=N][,mtu=N][,via=PREFIX=ADDR]"`
-	Verbose bool            `help:"Log what is normal, too."`
+	Metrics string          `help:"Serve Prometheus metrics by HTTP at this address, such as 127.0.0.1:9750 (default: no metrics)." placeholder:"ADDR"`
+	Route   []routePortFlag `sep:";" help:"Make no interface but an IP router, between --fabric with --addr and this fabric. Repeatable." placeholder:"DIR,addr=ADDR/BITS[,node=N][,mtu=N][,via=PREFIX=ADDR]"`
+	Verbose bool            `help:"Log normal events, too, not only warnings and errors."`
 }
 
 // Help is shown by exn-tun help up.
 func (*upCommand) Help() string {
-	return `Runs in the foreground. That it is ready is said on standard error, by a line with
-"ready:", and to systemd (Type=notify). SIGTERM, SIGINT and SIGHUP end it; the interface goes with it. After a crash the
-interface stays, and the next up of the same name adopts it.
+	return `The daemon of the interface. It runs in the foreground. When the interface is ready, a line with "ready:" on standard
+error says so, and systemd is told (Type=notify). SIGTERM, SIGINT and SIGHUP end the daemon and remove the interface.
+After a crash the interface stays, and the next exn-tun up with the same name adopts it.
 
-With --route it is no interface but an IP router, which needs no root: it joins the subnet of --addr on --fabric with
-those of other fabrics; show, capture and --metrics have each port as an interface. Nodes on either side need a route:
-exn-tun up --via 10.2.0.0/24=10.1.0.1.
+With --route it is an IP router between fabrics and makes no interface. That needs no root. It connects the subnet of
+--addr on --fabric with those of the other fabrics. exn-tun show, exn-tun capture and --metrics show each of its ports as
+an interface. Nodes on either side need a route to the other: exn-tun up --via 10.2.0.0/24=10.1.0.1.
 
 	exn-tun up --fabric /run/a --addr 10.1.0.1/24 --route /run/b,addr=10.2.0.1/24
 
-Exit codes: 0 ended by a signal, 1 failed, 2 wrong flag or configuration, 3 the node ID, the name or an address belongs
-to somebody else, 4 not possible here (no root, no /dev/net/tun, no such namespace), 5 the fabric is of another version.`
+Exit codes: 0 ended by a signal, 1 failed, 2 wrong flag or configuration, 3 the node ID, the name or an address is in use
+elsewhere, 4 not possible here (no root, no /dev/net/tun, no such namespace), 5 the fabric is of another version.`
 }
 
 // Validate implements kong's check: what is wrong whatever the machine is like.
