@@ -179,20 +179,25 @@ func (s *suite) lint(ctx context.Context) {
 // seventeen times as long with the race detector.
 var plainPackages = []string{"/test/ds", "/test/exn", "/test/memmodel", "/test/docs", "/cmd/", "/internal/debroot"}
 
-// racedAllTheSame are Go programs among them.
-const racedAllTheSame = "/test/ds/gopeer"
+// racedLater are packages of Go code that shares memory, whose tests take minutes with the race
+// detector: make test runs them without it.
+var racedLater = []string{"/test/ds/gopeer", "/fabric/emu"}
 
-func isPlain(pkg string) bool {
-	return !strings.HasSuffix(pkg, racedAllTheSame) && slices.ContainsFunc(plainPackages, func(part string) bool { return strings.Contains(pkg, part) })
+func (s *suite) isPlain(pkg string) bool {
+	has := func(part string) bool { return strings.Contains(pkg, part) }
+	if slices.ContainsFunc(racedLater, has) {
+		return s.tier == tier.Quick
+	}
+	return slices.ContainsFunc(plainPackages, has)
 }
 
 func (s *suite) raced(ctx context.Context) {
-	s.tests(ctx, "tests with the race detector", []string{"-race"}, func(pkg string) bool { return !isPlain(pkg) })
+	s.tests(ctx, "tests with the race detector", []string{"-race", "-p=3"}, func(pkg string) bool { return !s.isPlain(pkg) })
 }
 
 // plain runs those that mostly wait for other processes, more of them at once.
 func (s *suite) plain(ctx context.Context) {
-	s.tests(ctx, "tests without it", []string{"-parallel=6"}, isPlain)
+	s.tests(ctx, "tests without it", []string{"-p=3", "-parallel=6"}, s.isPlain)
 }
 
 // tests runs those of some packages that belong to this run.
