@@ -93,7 +93,7 @@ var All = []Setting{
 	{Name: "EXN_DS_VERBOSE", Kind: Count, Most: 9, Default: "0", Readers: both,
 		Meaning: "1 says on standard error what happens to connections, as --verbose does"},
 	{Name: "EXN_DS_REQUIRE", Kind: Count, Most: 1, Default: "0", Readers: C,
-		Meaning: "1 resets busy connections that stay on TCP, as --require does"},
+		Meaning: "1 resets busy connections that stay on TCP, as --require does; programs in Go ask Conn.Status instead, and decide themselves"},
 	{Name: "EXN_DS_CALLS", Kind: Count, Most: 1 << 30, Default: "8", Readers: both,
 		Meaning: "a connection looks for a lane after so many calls, or after EXN_DS_BYTES; with neither set later at ports whose connections are short"},
 	{Name: "EXN_DS_BYTES", Kind: Count, Most: 1 << 62, Default: "16384", Readers: both,
