@@ -50,6 +50,7 @@ type channel struct {
 
 	// Guarded by home.mu.
 	why        status.Reason
+	newer      bool // the peer is of a later version, and has not yet shown that it speaks ours
 	sent       uint64
 	generation uint32
 	picked     [4096 / 64]uint64 // lanes that we picked
@@ -297,6 +298,7 @@ func (ch *channel) handle(b *[messageSize]byte, fds []int) status.Reason {
 	case ch.peer == nil:
 		return reasonHostile
 	}
+	ch.newer = false
 	switch m.kind {
 	case msgAttach:
 		ch.home.attach(ch, &m, fds)
@@ -333,6 +335,7 @@ func (ch *channel) hello(m *message, fds []int) status.Reason {
 		fds[1+w] = -1
 	}
 	ch.name, ch.peer, ch.takes = strings.Clone(m.name), peer, m.features&takesBuffers != 0
+	ch.newer = m.version > lane.Version
 	ch.pool = lane.NewPool(ch.own, peer, env.windowLeast, ch.affordWindow)
 	ch.pool.Dated = m.features&takesDates != 0
 	ch.mu.Lock()
@@ -347,6 +350,9 @@ func (ch *channel) hello(m *message, fds []int) status.Reason {
 func (ch *channel) kill(why status.Reason) {
 	if !ch.live.CompareAndSwap(alive, ended) {
 		return
+	}
+	if ch.newer && why == reasonPeerGone {
+		why = reasonVersion // it takes none of ours
 	}
 	ch.why = why
 	delete(ch.home.channels, ch)

@@ -50,6 +50,8 @@ type Conn struct {
 	other           tuple // the connection as the other end sees it; zero if unknown
 	translates      bool  // a bridge has registered its translated addresses
 	offers, attempt int
+	refusal         status.Reason // why the other end takes no lane, where it has said so
+	refused         atomic.Bool   // a refusal of ours is in the directory
 
 	// The attachment: set under home.mu before the state becomes Attached. From then on it is
 	// constant until it is taken away under the locks of both sides.
@@ -96,6 +98,8 @@ func newConn(tcp *net.TCPConn, active bool, o Options) *Conn {
 		c.reason.Store(uint32(reasonSetting))
 	case !c.permitted(rules):
 		c.reason.Store(uint32(reasonPolicy))
+		c.home = meetingIn(o.Fabric)
+		state = status.Counting // shown as TCP; see declines
 	default:
 		c.home = meetingIn(o.Fabric)
 		state = status.Counting
@@ -162,6 +166,10 @@ func (c *Conn) count() {
 	calls := c.calls.Add(1)
 	if c.State() != status.Counting || calls < c.due.Load() ||
 		calls < env.calls && c.tcpRx.Load()+c.tcpTx.Load() < env.bytes || !c.looking.CompareAndSwap(false, true) {
+		return
+	}
+	if status.Reason(c.reason.Load()) == reasonPolicy {
+		c.declines(calls)
 		return
 	}
 	switch possible, err := c.home.possible(c); {
@@ -289,7 +297,11 @@ func (c *Conn) stayLocked(why status.Reason) {
 		if c.move(s, status.TCP) {
 			c.reason.Store(uint32(why))
 			c.forget()
-			log("%v to %v stays on TCP: %v", c.tuple.local, c.tuple.remote, why)
+			words := why.String()
+			if why == reasonRefused && c.refusal != reasonNone {
+				words += ": " + c.refusal.String()
+			}
+			log("%v to %v stays on TCP: %s", c.tuple.local, c.tuple.remote, words)
 			return
 		}
 	}
@@ -487,6 +499,9 @@ func (c *Conn) Status() Status {
 		State: c.State().Settled(status.Reason(c.reason.Load())), Reason: status.Reason(c.reason.Load()), Local: c.tuple.local, Remote: c.tuple.remote, Inode: c.shown.Inode.Load(),
 		TCP: status.Bytes{Read: c.tcpRx.Load(), Written: c.tcpTx.Load()},
 	}}
+	if s.Reason == reasonRefused {
+		s.Peer.Reason = c.refusal
+	}
 	all, window := c.in.r.Bytes()
 	s.ZCopy.Read = c.in.r.ZCopied()
 	s.RMA.Read, s.VELO.Read = window, all-window-s.ZCopy.Read

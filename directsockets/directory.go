@@ -145,7 +145,8 @@ func (d *directory) sweep() {
 				continue
 			}
 			listener, _, _ := strings.Cut(target, ":")
-			if !listenerName(listener) || d.age(name) > offerExpired || d.deserted(listener) {
+			refusal := strings.HasPrefix(target, refusalMark)
+			if d.age(name) > offerExpired || !refusal && (!listenerName(listener) || d.deserted(listener)) {
 				d.remove(name, unix.S_IFLNK)
 			}
 		case listenerName(name) && d.deserted(name):

@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -73,17 +75,18 @@ func TestLeftovers(t *testing.T) {
 	old := unix.NsecToTimespec(time.Now().Add(-time.Minute).UnixNano())
 	for name, target := range map[string]string{
 		"o-good": me + ":17", "o-old": me + ":17", "o-number": me + ":x", "o-path": "p-1/../../x:1", "o-none": me, "o-dead": "p-1-gone:3",
+		"o-refused": "no:17:25", "o-refused-old": "no:17:25",
 	} {
 		if err := unix.Symlinkat(target, d.fd, name); err != nil {
 			t.Fatal(err)
 		}
-		if name == "o-old" {
+		if strings.HasSuffix(name, "old") {
 			if err := unix.UtimesNanoAt(d.fd, name, []unix.Timespec{old, old}, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	for name, want := range map[string]bool{"o-good": true, "o-old": false, "o-number": false, "o-path": false, "o-none": false, "o-missing": false} {
+	for name, want := range map[string]bool{"o-good": true, "o-old": false, "o-number": false, "o-path": false, "o-none": false, "o-missing": false, "o-refused": false} {
 		listener, inode, found := d.lookOffer(name)
 		if found != want || found && (listener != me || inode != 17) {
 			t.Errorf("%s: %q %d %v", name, listener, inode, found)
@@ -115,7 +118,7 @@ func TestLeftovers(t *testing.T) {
 	for _, e := range entries {
 		names = append(names, e.Name())
 	}
-	if len(names) != 3 || names[0] != "board-1" || names[1] != "o-good" || names[2] != me {
+	if !slices.Equal(names, []string{"board-1", "o-good", "o-refused", me}) {
 		t.Errorf("left are %v", names)
 	}
 }

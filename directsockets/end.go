@@ -194,6 +194,7 @@ func (c *Conn) Close() error {
 		switch s := c.State(); s {
 		case status.TCP:
 			c.shown.State.Store(uint32(status.Closed))
+			c.withdraw()
 			return c.tcp.Close()
 		case status.Lane:
 			c.closeEngaged()

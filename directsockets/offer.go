@@ -21,8 +21,12 @@ import (
 const offerExpired = 2 * time.Second
 
 func (d *directory) makeOffer(name, listener string, inode uint64) error {
+	return d.leave(name, fmt.Sprintf("%s:%d", listener, inode))
+}
+
+func (d *directory) leave(name, target string) error {
 	d.removeOffer(name)
-	if err := unix.Symlinkat(fmt.Sprintf("%s:%d", listener, inode), d.fd, name); err != nil {
+	if err := unix.Symlinkat(target, d.fd, name); err != nil {
 		return os.NewSyscallError("symlinkat", err)
 	}
 	return nil
@@ -31,10 +35,10 @@ func (d *directory) makeOffer(name, listener string, inode uint64) error {
 func (d *directory) removeOffer(name string) { d.remove(name, unix.S_IFLNK) }
 
 // lookOffer reads the listener and the inode of an offer. It removes an offer that is old or
-// malformed.
+// malformed, and leaves a refusal, which found does not report.
 func (d *directory) lookOffer(name string) (listener string, inode uint64, found bool) {
 	target, err := d.readlink(name)
-	if err != nil {
+	if err != nil || strings.HasPrefix(target, refusalMark) {
 		return "", 0, false
 	}
 	listener, number, ok := strings.Cut(target, ":")
@@ -59,8 +63,11 @@ func (r *rendezvous) abandon(ch *channel) {
 		}
 		if ch.why == reasonPeerGone {
 			r.later(c, ch.why)
-		} else {
-			c.stayLocked(ch.why) // another version, no memory: it would be so again
+			continue
+		}
+		c.stayLocked(ch.why) // another version, no memory: it would be so again
+		if ch.why == reasonVersion {
+			r.refuse(c, ch.why)
 		}
 	}
 }

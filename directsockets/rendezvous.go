@@ -45,6 +45,7 @@ type rendezvous struct {
 	sentry   *sentry
 	waiting  map[uint64]*Conn // OFFERED and ATTACHING, by inode
 	channels map[*channel]struct{}
+	declined bool // a connection of ours has refused
 }
 
 const (
@@ -248,7 +249,7 @@ func (r *rendezvous) find(c *Conn) {
 	}
 	r.waiting[c.inode] = c
 	r.look(c)
-	if c.translates {
+	if c.translates && c.State() == status.Offered {
 		r.lookAgain(c, attempt, time.Millisecond)
 	}
 }
@@ -261,6 +262,8 @@ func (r *rendezvous) look(c *Conn) {
 	}
 	if peer, inode, found := r.dir.lookOffer(there.Offer()); found {
 		r.begin(c, peer, inode)
+	} else {
+		r.refusedBy(c)
 	}
 }
 
@@ -533,7 +536,7 @@ func (r *rendezvous) attached(c *Conn) {
 func (r *rendezvous) expire(c *Conn, attempt int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if s := c.State(); c.attempt == attempt && (s == status.Offered || s == status.Attaching) {
+	if s := c.State(); c.attempt == attempt && (s == status.Offered || s == status.Attaching) && !r.refusedBy(c) {
 		r.later(c, reasonNoPeer)
 	}
 }

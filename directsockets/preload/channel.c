@@ -370,10 +370,10 @@ fail:
 void channel_kill(struct channel *ch, enum reason why)
 {
 	uint32_t is = 1;
-	if (atomic_load(&ch->live) == 1)
-		atomic_store(&ch->why, why); // before it is seen to have ended
+	if (atomic_load(&ch->live) == 1) // before it is seen to have ended
+		atomic_store(&ch->why, ch->newer && why == REASON_PEER_GONE ? REASON_VERSION : why);
 	if (atomic_compare_exchange_strong(&ch->live, &is, 2))
-		config_log("shared memory with %s (process %u) ends: %s", ch->program, ch->pid, reason_names[why]);
+		config_log("shared memory with %s (process %u) ends: %s", ch->program, ch->pid, reason_names[ch->why]);
 	// Memory, control socket and eventfds stay: connections may still read
 	// from them. rendezvous.c frees them with the last lane.
 	if (is == 1 && atomic_load(&ch->lanes_used) == 0)
@@ -455,6 +455,7 @@ static void hello(struct channel *ch, const struct message *m, int *fds, int n)
 	}
 	memcpy(ch->name, m->name, sizeof ch->name);
 	ch->features = m->features;
+	ch->newer = m->version > LANE_VERSION;
 	ch->pool.dated = m->features & FEATURE_DATE;
 	enum reason why = map_peer(ch, fds[0], m);
 	hold(ch);

@@ -74,6 +74,22 @@ struct conn *conn_new(int fd, enum conn_state state, bool nonblock)
 	return c;
 }
 
+void conn_take_lane(struct conn *c, struct channel *ch, uint32_t lane, uint32_t generation)
+{
+	struct lane_ctl *own = lane_ctl(&ch->own, lane);
+	c->channel = ch;
+	c->lane = lane;
+	c->generation = generation;
+	c->own = own;
+	c->peer = lane_ctl(&ch->peer, lane);
+	lane_tx_reset(&c->tx, &ch->pool, lane);
+	lane_rx_reset(&c->rx, &ch->own, &ch->peer, lane);
+	c->marked = 0;
+	own->closed = own->shut = own->consent = own->go_back = own->rx_waiters = own->tx_waiters = own->slots_due = own->window_due = 0;
+	atomic_store_explicit(&own->generation, generation, memory_order_release);
+	atomic_fetch_add(&ch->lanes_used, 1);
+}
+
 void conn_leave_lane(struct conn *c)
 {
 	struct channel *ch = c->channel;
@@ -128,7 +144,12 @@ bool conn_fin_came(int fd)
 
 void conn_stays(struct conn *c, int fd, enum reason why)
 {
+	char refused[64];
 	const char *words = why == REASON_PLAIN ? far_words : reason_names[why];
+	if (why == REASON_REFUSED && c->refusal) {
+		snprintf(refused, sizeof refused, "%s: %s", words, reason_names[c->refusal]);
+		words = refused;
+	}
 	if (config.verbose || config.require)
 		tuple_know(c, fd);
 	if (!config.require || why == REASON_PEER_GONE) {

@@ -184,6 +184,8 @@ void conn_heed(void);
 void conn_kicked(void);
 void conn_unkickable(void); // from now on a kick does nothing, if only we have a handler
 
+// conn_take_lane resets our half of the lane and says so; conn_leave_lane lets go of it.
+void conn_take_lane(struct conn *c, struct channel *ch, uint32_t lane, uint32_t generation);
 void conn_leave_lane(struct conn *c);
 
 #endif

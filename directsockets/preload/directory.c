@@ -163,7 +163,7 @@ int64_t directory_age(int in, const char *name)
 	return real.syscall(SYS_newfstatat, in, name, &st, AT_SYMLINK_NOFOLLOW) < 0 ? INT64_MAX : clock_wall() - st.st_mtime;
 }
 
-// stale: an offer that has expired or whose process is gone.
+// stale: an offer that has expired or whose process is gone, or a refusal as old.
 static bool stale(const char *offer)
 {
 	char target[2 * DIRECTORY_NAME];
@@ -176,7 +176,8 @@ static bool stale(const char *offer)
 		return true;
 	*colon = 0;
 	int64_t age = directory_age(directory, offer);
-	return deserted(target) || (age > DIRECTORY_OFFER_S && age < INT64_MAX);
+	bool refusal = !strcmp(target, "no"); // of a process that may have no listener
+	return (!refusal && deserted(target)) || (age > DIRECTORY_OFFER_S && age < INT64_MAX);
 }
 
 void directory_sweep(void)

@@ -42,7 +42,7 @@ bool directory_remove(const char *name, mode_t type);
 int64_t directory_age(int in, const char *name);
 
 // directory_sweep removes what crashed processes left: listeners nobody listens on
-// and expired offers.
+// and expired offers and refusals.
 void directory_sweep(void);
 
 #endif

@@ -98,6 +98,7 @@ struct channel {
 	uint64_t sent;                // guarded by ctl_lock
 	uint32_t asking;              // ATTACH that have no answer; guarded by the flag of rendezvous.c
 	bool wanted;                  // connections wait until they may ask; likewise
+	bool newer;                   // the peer is of a later version, and has not yet shown that it speaks ours
 	struct lock ctl_lock;
 	uint32_t owner;  // process_id of the process that made it
 	_Atomic uint32_t serial; // tells it from an earlier channel in this place; 0: none
@@ -161,6 +162,7 @@ struct conn {
 	bool lonely;     // no peer has shown up on the board for a while; worth.c
 	bool translates; // somebody tells of translated addresses; home.c
 	uint8_t offers, looks;
+	uint8_t refusal; // enum reason: why the other end has none, where that is known
 	uint16_t port; // of the server, network order; 0: unknown
 	uint32_t mark; // for walks over descriptors
 	_Atomic uint32_t rcvlowat; // the program's; the kernel's is 1 while engaged

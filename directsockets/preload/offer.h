@@ -13,7 +13,12 @@
 bool offer_make(struct conn *c, const char *listener);
 void offer_remove(struct conn *c);
 
-// offer_look finds the offer of the other end: the peer's listener and inode.
-bool offer_look(struct conn *c, char peer[64], uint64_t *ino);
+// offer_refuse tells the other end, where that looks for an offer, why there will be none. It
+// stays until that end has read it or this one closes.
+void offer_refuse(struct conn *c, enum reason why);
+
+// offer_look finds the offer of the other end: the peer's listener and inode. If that end refuses
+// instead, *no is why, else REASON_NONE.
+bool offer_look(struct conn *c, char peer[64], uint64_t *ino, enum reason *no);
 
 #endif

@@ -237,6 +237,12 @@ bool proof_far(const struct tuple *other, uint64_t here, uint64_t *ino, uint32_t
 	return true;
 }
 
+bool proof_other(const struct conn *c, uint64_t ino, uint32_t uid)
+{
+	struct end e;
+	return diag_ready(c->net) && lookup(diag, &c->other, &e) && ino && e.ino == ino && e.uid == uid && someone(uid);
+}
+
 bool proof_elsewhere(const struct tuple *other, uint64_t here)
 {
 	struct end e;

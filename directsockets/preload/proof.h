@@ -28,6 +28,9 @@ enum reason proof_check(const struct conn *c, uint64_t ino, uint32_t uid, const 
 // proof_far asks the kernel for the socket with the ends of the other one, in the network namespace of that cookie.
 bool proof_far(const struct tuple *other, uint64_t here, uint64_t *ino, uint32_t *uid);
 
+// proof_other: the kernel knows the other end of c, in our network namespace, as a socket with this inode and of this uid.
+bool proof_other(const struct conn *c, uint64_t ino, uint32_t uid);
+
 // proof_elsewhere: in the network namespace of our end no socket is the other one.
 bool proof_elsewhere(const struct tuple *other, uint64_t here);
 

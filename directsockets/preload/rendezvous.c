@@ -18,6 +18,9 @@
 //	    ▲  └─peer's offer found──► ATTACHING ──ATTACH_OK───────────┘
 //	    └────1 s without an answer────┘
 //
+// An end that will not take a lane, by a policy or since the other is of another version, leaves a refusal where the
+// other looks for its offer. That reads it before it makes one of its own, or when that has expired.
+//
 // If both sent ATTACH, the one of the end with the lower address wins; the loser drops its own and answers.
 //
 // Nobody waits: there is no thread, the steps happen inside the program's own socket calls, one every few
@@ -44,10 +47,8 @@
 #include "epset.h"
 #include "far.h"
 #include "files.h"
-#include "heirs.h"
 #include "lock.h"
 #include "offer.h"
-#include "passing.h"
 #include "place.h"
 #include "presence.h"
 #include "process.h"
@@ -61,7 +62,6 @@ enum {
 	STEP = 8,         // calls between two looks, at first
 	OFFERS_MOST = 6,  // then the peer is taken for a plain one;
 	OFFERS_FEW = 3,   // so many with EXN_DS_REQUIRE, which wants to be told soon
-	UNSEEN_MOST = 64, // times the threshold: then EXN_DS_REQUIRE wants to be told that nobody was seen to wait
 	ASKING_MOST = 64, // on a channel and not answered: the control queues, of some 280, never fill
 };
 
@@ -93,6 +93,24 @@ static void stay(struct conn *c, int fd, enum reason why)
 	conn_stays(c, fd, why);
 }
 
+// refused keeps a connection on TCP whose peer has said that it does.
+static void refused(struct conn *c, int fd, enum reason why)
+{
+	offer_remove(c);
+	conn_leave_lane(c);
+	c->channel = NULL;
+	c->refusal = (uint8_t)why;
+	stay(c, fd, why == REASON_VERSION ? why : REASON_REFUSED);
+}
+
+// refuse keeps a connection on TCP and has the peer know, if it looks for us.
+static void refuse(struct conn *c, int fd, enum reason why)
+{
+	offer_remove(c);
+	offer_refuse(c, why);
+	stay(c, fd, why);
+}
+
 static void later(struct conn *c, int fd, enum reason why)
 {
 	if (why == REASON_NO_PEER && !c->other.local_port)
@@ -108,23 +126,6 @@ static void later(struct conn *c, int fd, enum reason why)
 	atomic_store(&c->reason, why);
 	c->due = c->calls + (config.require ? STEP : (uint64_t)STEP << (3 * c->offers));
 	waiting(c, CONN_COUNTING);
-}
-
-// take_lane resets our half of the lane and says so.
-static void take_lane(struct conn *c, struct channel *ch, uint32_t lane, uint32_t generation)
-{
-	struct lane_ctl *own = lane_ctl(&ch->own, lane);
-	c->channel = ch;
-	c->lane = lane;
-	c->generation = generation;
-	c->own = own;
-	c->peer = lane_ctl(&ch->peer, lane);
-	lane_tx_reset(&c->tx, &ch->pool, lane);
-	lane_rx_reset(&c->rx, &ch->own, &ch->peer, lane);
-	c->marked = 0;
-	own->closed = own->shut = own->consent = own->go_back = own->rx_waiters = own->tx_waiters = own->slots_due = own->window_due = 0;
-	atomic_store_explicit(&own->generation, generation, memory_order_release);
-	atomic_fetch_add(&ch->lanes_used, 1);
 }
 
 static void join(struct conn *c, int fd, const char *peer);
@@ -153,7 +154,7 @@ static void ask(struct conn *c, int fd)
 		stay(c, fd, REASON_MEMORY);
 		return;
 	}
-	take_lane(c, ch, (uint32_t)lane, generation);
+	conn_take_lane(c, ch, (uint32_t)lane, generation);
 	*place_on(ch, (uint32_t)lane) = fd;
 	struct message m = {
 		.kind = MESSAGE_ATTACH,
@@ -196,50 +197,20 @@ static void begin(struct conn *c, int fd, const char *peer, uint64_t ino)
 	join(c, fd, peer);
 }
 
-static void shared(struct conn *c)
-{
-	atomic_store(&c->reason, REASON_SHARED);
-	c->due = c->calls + c->calls / 8 + 1;
-}
-
 static void first(struct conn *c, int fd)
 {
 	char peer[64];
 	uint64_t ino;
-	if (conn_shared(c) || c->passes || !passing_ours(c, fd)) {
-		shared(c); // a forking server closes its copy soon
+	if (!worth_now(c, fd))
 		return;
-	}
-	if (c->exposed) {
-		stay(c, fd, REASON_SHARED);
-		return;
-	}
-	if (c->nonblock && !c->watched) { // by anything that we saw, so far: it would not be told of bytes on a lane
-		if (config.require && c->calls >= (uint64_t)config.calls * UNSEEN_MOST) {
-			stay(c, fd, REASON_RAW);
-			return;
-		}
-		atomic_store(&c->reason, REASON_RAW);
-		c->due = c->calls + c->calls / 8 + 1;
-		return;
-	}
-	if (!presence_prepared()) {
-		stay(c, fd, REASON_DIRECTORY);
-		return;
-	}
-	if (heirs_left(c, fd)) {
-		shared(c);
-		return;
-	}
-	if (!worth_looking(c)) {
-		if (c->lonely && c->reason != REASON_NO_PEER && c->reason != REASON_PLAIN)
-			atomic_store(&c->reason, far_missing(c, fd));
-		return;
-	}
 	channel_look();
 	enum reason why = tuple_identify(c, fd);
 	if (why == REASON_NO_PEER) { // not connected yet
 		c->due = c->calls + STEP;
+		return;
+	}
+	if (why == REASON_POLICY) {
+		refuse(c, fd, why);
 		return;
 	}
 	if (why == REASON_NONE && !presence_ready())
@@ -253,14 +224,17 @@ static void first(struct conn *c, int fd)
 	c->offered_calls = c->calls;
 	c->due = c->calls + 1;
 	*place_of(c->ino) = fd;
-	bool found = offer_look(c, peer, &ino); // then we need none of our own
-	if (!found && !offer_make(c, presence_name) && errno == ENOENT) { // the directory was removed: make it anew
+	enum reason no;
+	bool found = offer_look(c, peer, &ino, &no); // then we need none of our own
+	if (!found && no == REASON_NONE && !offer_make(c, presence_name) && errno == ENOENT) { // the directory was removed: make it anew
 		presence_forget();
 		c->due = c->calls + STEP;
 		return;
 	}
-	if (found || offer_look(c, peer, &ino)) {
+	if (found || (no == REASON_NONE && offer_look(c, peer, &ino, &no))) {
 		begin(c, fd, peer, ino);
+	} else if (no != REASON_NONE) {
+		refused(c, fd, no);
 	} else if (!c->offer_out) {
 		stay(c, fd, REASON_DIRECTORY);
 	} else if (config.require && !board_met(c->port, c->active) && far_never(c, fd, &why)) {
@@ -303,7 +277,7 @@ static void attach(struct channel *ch, const struct message *m, const struct pro
 	} else {
 		offer_remove(c);
 		conn_leave_lane(c);
-		take_lane(c, ch, m->lane, m->generation);
+		conn_take_lane(c, ch, m->lane, m->generation);
 		c->peer_ino = m->ino;
 		struct message ok = {
 			.kind = MESSAGE_ATTACH_OK, .version = LANE_VERSION, .lane = m->lane, .generation = m->generation, .ino = c->ino};
@@ -352,6 +326,7 @@ static void answered(struct channel *ch, const struct message *m, const struct p
 static void message(struct channel *ch, const struct message *m, const int *fds, int n)
 {
 	struct proof handed = {n > 0 ? fds[0] : -1, n > 1 ? fds[1] : -1};
+	ch->newer = false;
 	switch (m->kind) {
 	case MESSAGE_ATTACH:
 		attach(ch, m, &handed);
@@ -382,8 +357,10 @@ static void abandon(struct channel *ch)
 			c->channel = NULL;
 			if (ch->why == REASON_PEER_GONE || ch->why == REASON_PRIVILEGE)
 				later(c, fd, ch->why);
+			else if (ch->why == REASON_VERSION)
+				refuse(c, fd, REASON_VERSION);
 			else
-				stay(c, fd, ch->why); // another version, no memory: it would be so again
+				stay(c, fd, ch->why); // no memory: it would be so again
 		}
 		if (c)
 			conn_put(c);
@@ -464,6 +441,25 @@ bool rendezvous_possible(void)
 	return yes;
 }
 
+// expire ends an attempt that nobody has answered, for the true reason if there is one.
+static void expire(struct conn *c, int fd)
+{
+	char peer[64];
+	uint64_t ino;
+	enum reason no;
+	struct channel *ch = c->channel;
+	bool version = ch && atomic_load(&ch->live) == 2 && ch->why == REASON_VERSION;
+	offer_remove(c);
+	conn_leave_lane(c);
+	c->channel = NULL;
+	if (version)
+		refuse(c, fd, REASON_VERSION);
+	else if (!offer_look(c, peer, &ino, &no) && no != REASON_NONE)
+		refused(c, fd, no);
+	else
+		later(c, fd, REASON_NO_PEER);
+}
+
 void rendezvous_step(struct conn *c, int fd)
 {
 	if (c->calls < c->due || (c->owner != process_id() && c->state != CONN_COUNTING) || !enter())
@@ -471,6 +467,7 @@ void rendezvous_step(struct conn *c, int fd)
 	int saved = errno;
 	char peer[64];
 	uint64_t ino;
+	enum reason no = REASON_NONE;
 	switch (c->state) {
 	case CONN_COUNTING:
 		first(c, fd);
@@ -482,14 +479,12 @@ void rendezvous_step(struct conn *c, int fd)
 		progress();
 		if (c->state == CONN_ATTACHING)
 			ask(c, fd);
-		else if (c->state == CONN_OFFERED && tuple_translated(c) && offer_look(c, peer, &ino))
+		else if (c->state == CONN_OFFERED && tuple_translated(c) && offer_look(c, peer, &ino, &no))
 			begin(c, fd, peer, ino); // so its age is asked for after this
-		if ((c->state == CONN_OFFERED || c->state == CONN_ATTACHING) && clock_ns() - c->offered_ns > OFFER_NS) {
-			offer_remove(c);
-			conn_leave_lane(c);
-			c->channel = NULL;
-			later(c, fd, REASON_NO_PEER);
-		}
+		else if (no != REASON_NONE)
+			refused(c, fd, no);
+		if ((c->state == CONN_OFFERED || c->state == CONN_ATTACHING) && clock_ns() - c->offered_ns > OFFER_NS)
+			expire(c, fd);
 		break;
 	}
 	errno = saved;

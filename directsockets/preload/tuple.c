@@ -215,13 +215,12 @@ enum reason tuple_identify(struct conn *c, int fd)
 	c->nonblock = flags >= 0 && (flags & O_NONBLOCK);
 	c->named = true;
 	conn_options(c, fd, -1);
-	if (!policy_upgrades(c))
-		return REASON_POLICY;
+	bool permitted = policy_upgrades(c);
 	tuple_turn(&c->other, &c->tuple);
 	c->peer_net = 0;
 	c->translates = board_translated() && home_translates();
 	if (tuple_translated(c) || inland(&c->tuple) || abroad(c))
-		return REASON_NONE;
+		return permitted ? REASON_NONE : REASON_POLICY;
 	c->other = (struct tuple){0};
-	return c->translates ? REASON_NONE : REASON_NOT_LOCAL;
+	return !permitted ? REASON_POLICY : c->translates ? REASON_NONE : REASON_NOT_LOCAL;
 }

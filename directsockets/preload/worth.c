@@ -20,6 +20,11 @@
 #include "board.h"
 #include "clock.h"
 #include "config.h"
+#include "conn.h"
+#include "far.h"
+#include "heirs.h"
+#include "passing.h"
+#include "presence.h"
 
 enum {
 	STEP = 8,        // calls between two looks at the board, in the end
@@ -29,6 +34,7 @@ enum {
 	LATER_BYTES = 256,
 	LONELY = 8,      // looks at the board, and
 	LONELY_NS = 250 * 1000 * 1000, // since the first of them: no peer will show up soon
+	UNSEEN_MOST = 64, // times the threshold: then EXN_DS_REQUIRE wants to be told that nobody was seen to wait
 	WORTH = 5, // times the threshold and more: it was worth a lane
 };
 
@@ -37,7 +43,8 @@ static bool below(const struct conn *c, uint32_t calls, uint32_t bytes)
 	return c->calls < config.calls * calls && c->tcp_rx + c->tcp_tx < config.bytes * bytes;
 }
 
-bool worth_looking(struct conn *c)
+// looking: the board and the port's habit say so, without a system call.
+static bool looking(struct conn *c)
 {
 	if (!board_meet(c->port, c->active) && !config.require) {
 		// Nothing was asked of the kernel, so this may go on for ever. A peer that is at the
@@ -54,6 +61,48 @@ bool worth_looking(struct conn *c)
 	    atomic_load_explicit(board_brief(c->port), memory_order_relaxed) >= BRIEF) {
 		atomic_store(&c->reason, REASON_BRIEF);
 		c->due = c->calls + 4;
+		return false;
+	}
+	return true;
+}
+
+// shared: another process holds it, for now.
+static void shared(struct conn *c)
+{
+	atomic_store(&c->reason, REASON_SHARED);
+	c->due = c->calls + c->calls / 8 + 1;
+}
+
+bool worth_now(struct conn *c, int fd)
+{
+	if (conn_shared(c) || c->passes || !passing_ours(c, fd)) {
+		shared(c); // a forking server closes its copy soon
+		return false;
+	}
+	if (c->exposed) {
+		rendezvous_stay(c, fd, REASON_SHARED);
+		return false;
+	}
+	if (c->nonblock && !c->watched) { // by anything that we saw, so far: it would not be told of bytes on a lane
+		if (config.require && c->calls >= (uint64_t)config.calls * UNSEEN_MOST) {
+			rendezvous_stay(c, fd, REASON_RAW);
+			return false;
+		}
+		atomic_store(&c->reason, REASON_RAW);
+		c->due = c->calls + c->calls / 8 + 1;
+		return false;
+	}
+	if (!presence_prepared()) {
+		rendezvous_stay(c, fd, REASON_DIRECTORY);
+		return false;
+	}
+	if (heirs_left(c, fd)) {
+		shared(c);
+		return false;
+	}
+	if (!looking(c)) {
+		if (c->lonely && c->reason != REASON_NO_PEER && c->reason != REASON_PLAIN)
+			atomic_store(&c->reason, far_missing(c, fd));
 		return false;
 	}
 	return true;

@@ -28,6 +28,8 @@ func (s Socket) Why() string {
 	switch {
 	case s.Reason == None:
 		return ""
+	case s.Peer.PID == 0 && s.Reason == Refused && s.Peer.Reason != None:
+		return fmt.Sprintf("%v: %v", s.Reason, s.Peer.Reason)
 	case s.Peer.PID == 0:
 		return s.Reason.String()
 	case s.Reason == NoLibrary && s.Peer.Obstacle != "":

@@ -54,10 +54,11 @@ const NoLibrary Reason = 30
 
 const setting Reason = 1
 
-// Settled is what is to be shown of a state with its reason: who has found no peer with
-// the library is on TCP, though it looks on now and then.
+// Settled is what is to be shown of a state with its reason. A socket that has found no peer with
+// the library is on TCP, though it looks on now and then. So is one that a policy keeps there,
+// though it counts until it has told its peer.
 func (s State) Settled(why Reason) State {
-	if s == Counting && (why == NoPeer || why == NoLibrary) {
+	if s == Counting && (why == NoPeer || why == NoLibrary || why == Policy) {
 		return TCP
 	}
 	return s

@@ -46,6 +46,12 @@ func Library(t testing.TB) string {
 	return buildLibrary(t, "libextds.so", []string{"-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-Wl,-Bsymbolic-functions"})
 }
 
+// LaterLibrary gives a library of the next version of lanes, which takes none of ours.
+func LaterLibrary(t testing.TB) string {
+	t.Helper()
+	return buildLibrary(t, "libextds-later.so", []string{"-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-Wl,-Bsymbolic-functions", "-DLANE_VERSION_TESTED=4"})
+}
+
 // SlowWakes says whether what the library wakes is woken late, and its yields take long:
 // EXN_SLOW_WAKES=1 (slowwake.c).
 func SlowWakes() bool { return os.Getenv("EXN_SLOW_WAKES") == "1" }
