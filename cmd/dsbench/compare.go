@@ -43,8 +43,8 @@ func (c *compareCommand) Run(in *invocation) error {
 	} else {
 		err = compared.WriteTable(in.stdout, c.All)
 	}
-	if err != nil {
-		return fmt.Errorf("print the comparison: %w", err)
+	if err := printed("the comparison", err); err != nil {
+		return err
 	}
 	if compared.Surely(report.Worse) > 0 {
 		return errWorse

@@ -49,10 +49,10 @@ func (c *demoCommand) Run(in *invocation) error {
 	}
 	if c.JSON {
 		if err := r.WriteJSON(in.stdout); err != nil {
-			return fmt.Errorf("print the report: %w", err)
+			return printed("the report", err)
 		}
 	} else if err := demo.Write(in.stdout, r); err != nil {
-		return fmt.Errorf("print the figures: %w", err)
+		return printed("the figures", err)
 	}
 	return verdict(r, nil, false)
 }

@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"time"
 
 	"exnet/cmd/dsbench/measure"
@@ -60,18 +62,32 @@ func (o *output) run(in *invocation, p plan, pinned []int, check bool) error {
 	if o.JSON {
 		print = r.WriteJSON
 	}
-	if err := print(in.stdout); err != nil {
-		return fmt.Errorf("print the report: %w", err)
-	}
+	unprinted := printed("the report", print(in.stdout))
 	if o.Out != "" {
-		if err := page.Write(o.Out, r); err != nil {
+		if err := page.Write(o.Out, r); err != nil && unprinted == nil {
 			return fmt.Errorf("%w; the results above are complete", err)
+		} else if err != nil {
+			return err
 		}
 		if !o.JSON {
 			fmt.Fprintf(in.stdout, "\nThe report with figures is in %s.\n", filepath.Join(o.Out, page.Index))
 		}
 	}
+	if unprinted != nil {
+		return unprinted
+	}
 	return verdict(r, interrupted, check)
+}
+
+// printed says of an error of standard output what helps.
+func printed(what string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return fmt.Errorf("print %s: %w; free some space where standard output goes", what, err)
+	}
+	return fmt.Errorf("print %s: %w", what, err)
 }
 
 // twoCPUs returns the CPUs for the two processes: the given ones, or the first

@@ -56,11 +56,15 @@ func (c *bridgeCommand) Run(errs messages) error {
 	if err := directory.Check(c.Fabric, directory.Self()); err != nil {
 		return err
 	}
-	if err := os.Mkdir(c.Fabric, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("fabric directory: %w", err)
+	made := os.Mkdir(c.Fabric, 0o700)
+	if made != nil && !errors.Is(made, fs.ErrExist) {
+		return fmt.Errorf("fabric directory: %w", made)
 	}
 	r, err := bridge.Open(c.Fabric, c.Names, log)
 	if err != nil {
+		if made == nil {
+			os.Remove(c.Fabric) // unless somebody else has come
+		}
 		return err
 	}
 	what := "all bridges and routes"

@@ -78,14 +78,14 @@ func (c *captureCommand) Run(out output, errs messages) error {
 		return err
 	}
 	defer stream.Close()
-	file := out.Writer
+	file := io.Writer(out)
 	if c.Write != "" && c.Write != "-" {
 		f, err := os.Create(c.Write)
 		if err != nil {
-			return err
+			return unwritten(err)
 		}
 		defer f.Close()
-		file = f
+		file = output{f}
 	}
 	frames, dropped, r := 0, uint64(0), capture.NewReader(stream)
 	if err = r.Begun(); err == nil {
@@ -95,7 +95,9 @@ func (c *captureCommand) Run(out output, errs messages) error {
 	if ctx.Err() != nil || errors.Is(err, syscall.EPIPE) {
 		err = nil // nobody reads any more, or the rest did not come after the interrupt
 	}
-	fmt.Fprintf(errs, "exn-tun: %d frames captured, %d dropped by the capture\n", frames, dropped)
+	if err == nil {
+		fmt.Fprintf(errs, "exn-tun: %d frames captured, %d dropped by the capture\n", frames, dropped)
+	}
 	return err
 }
 

@@ -2,10 +2,13 @@ package main
 
 import (
 	"errors"
+	"fmt"
+	"io/fs"
 	"regexp"
 	"strings"
 
 	"github.com/alecthomas/kong"
+	"golang.org/x/sys/unix"
 
 	"exnet/arp"
 )
@@ -69,6 +72,17 @@ func advice(err *kong.ParseError) string {
 		}
 	}
 	return "exn-tun help lists the commands."
+}
+
+// unwritten adds the remedy to an error of writing what the user asked for.
+func unwritten(err error) error {
+	switch {
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		return fmt.Errorf("%w; free some space there, or write to another place", err)
+	case errors.Is(err, unix.EROFS), errors.Is(err, fs.ErrPermission), errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%w; name a file in a directory that you can write to", err)
+	}
+	return err
 }
 
 // errUsage is wrapped by errors about arguments that only Run can judge.

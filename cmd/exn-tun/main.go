@@ -104,6 +104,12 @@ type (
 	messages struct{ io.Writer }
 )
 
+// Write adds to errors what helps.
+func (o output) Write(p []byte) (int, error) {
+	n, err := o.Writer.Write(p)
+	return n, unwritten(err)
+}
+
 // early carries an exit code from inside the parser, which ends the program
 // after it has printed help.
 type early int

@@ -50,6 +50,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -115,7 +116,7 @@ func OpenRelease(ctx context.Context, release string, packages ...string) (*Root
 	}
 	root, err := open(ctx, cache, release, packages)
 	if err != nil {
-		err = fmt.Errorf("packages %q%s: %w", packages, of(release), err)
+		err = fmt.Errorf("packages %q%s: %w", packages, of(release), unwritable(err, cache))
 	}
 	if ctx.Err() == nil {
 		opened.results[name] = result{root, err}
@@ -159,6 +160,20 @@ func open(ctx context.Context, cache, release string, packages []string) (*Root,
 		}
 	}
 	return root, nil
+}
+
+// unwritable adds the remedy to an error of a cache that cannot be written to. Programs that were
+// started say so in their own words.
+func unwritable(err error, cache string) error {
+	at, ofFile := errors.AsType[*fs.PathError](err)
+	switch {
+	case errors.Is(err, unix.EDQUOT), strings.Contains(strings.ToLower(err.Error()), unix.ENOSPC.Error()):
+		return fmt.Errorf("%w: %w; free some space in %s, or set %s to another directory", ErrUnavailable, err, cache, cacheVariable)
+	case !ofFile || !strings.HasPrefix(at.Path, cache):
+	case errors.Is(err, unix.EROFS), errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%w; set %s to a directory that you can write to", err, cacheVariable)
+	}
+	return err
 }
 
 func cacheDir() (string, error) {

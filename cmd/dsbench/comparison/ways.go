@@ -143,7 +143,7 @@ func usermode(u path.Usermode) func(context.Context, *Plan) (carrier, error) {
 
 // rootless says what helps who may not make namespaces.
 func rootless(err error) error {
-	if errors.Is(err, fs.ErrPermission) {
+	if errors.Is(err, fs.ErrPermission) && !errors.As(err, new(path.NoNamespace)) {
 		return fmt.Errorf("needs root, for network namespaces: run it with sudo (%w)", err)
 	}
 	return err

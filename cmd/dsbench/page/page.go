@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"exnet/cmd/dsbench/report"
 )
@@ -68,8 +69,14 @@ func Write(dir string, r *report.Report) error {
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		errs = append(errs, replace(filepath.Join(dir, name), files[name]))
 	}
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("page: %w", err)
+	for _, err := range errs {
+		if err != nil { // those after it rarely say more
+			remedy := "choose another directory by --out"
+			if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+				remedy = "free some space there, or " + remedy
+			}
+			return fmt.Errorf("the report in %s is not complete: %w; %s", dir, err, remedy)
+		}
 	}
 	return nil
 }

@@ -67,10 +67,10 @@ func link(i int) string { return fmt.Sprintf("bench%d", i) }
 func newPath(name string, nodes int) (*Path, error) {
 	p := &Path{Name: name}
 	for i := range nodes {
-		ns, err := netns.New()
+		ns, err := newNamespace()
 		if err != nil {
 			p.Close()
-			return nil, fmt.Errorf("path %s: %w", name, err)
+			return nil, fmt.Errorf("path %s: %w", name, explained(err))
 		}
 		p.ns = append(p.ns, ns)
 		if i < len(p.Ends) {

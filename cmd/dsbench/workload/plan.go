@@ -329,7 +329,7 @@ func (b *bench) between(name string) *path.Path {
 			b.paths[name] = made
 			return made
 		}
-		if errors.Is(err, fs.ErrPermission) {
+		if errors.Is(err, fs.ErrPermission) && !errors.As(err, new(path.NoNamespace)) {
 			err = fmt.Errorf("needs root, for network namespaces: run it with sudo (%w)", err)
 		}
 		b.refused[name] = true
