@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"exnet/cmd/dsbench/measure"
+	"exnet/cmd/dsbench/path"
 	"exnet/cmd/dsbench/report"
 	"exnet/cmd/dsbench/workload"
 )
@@ -155,10 +156,9 @@ func needsRoot(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		return missing{errors.New("two hosts need root, for their network namespaces: sudo bin/exn-tun demo")}
-	case errors.Is(err, syscall.EINVAL), errors.Is(err, syscall.ENOSYS):
-		return missing{fmt.Errorf("this kernel has no network namespaces (CONFIG_NET_NS): run it on another one (%w)", err)}
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EUSERS):
-		return missing{fmt.Errorf("no more network namespaces are allowed: raise user.max_net_namespaces by sysctl (%w)", err)}
+	}
+	if no, found := errors.AsType[path.NoNamespace](err); found {
+		return missing{no}
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"exnet/cmd/dsbench/path"
 	"exnet/cmd/dsbench/report"
 	"exnet/cmd/dsbench/workload"
 	"exnet/test/leak"
@@ -149,7 +150,8 @@ func TestDisturbedPairs(t *testing.T) {
 // Each obstacle has a remedy, and is no failure where the machine lacks something.
 func TestRemedies(t *testing.T) {
 	for err, want := range map[error]string{
-		fs.ErrPermission: "need root", syscall.EINVAL: "CONFIG_NET_NS", syscall.ENOSPC: "user.max_net_namespaces",
+		fs.ErrPermission: "need root",
+		path.NoNamespace{Err: errors.New("no CONFIG_NET_NS")}: "no CONFIG_NET_NS",
 	} {
 		if got := needsRoot(fmt.Errorf("path: %w", err)); got == nil || !strings.Contains(got.Error(), want) || !errors.As(got, new(missing)) {
 			t.Errorf("%v: %v", err, got)

@@ -13,9 +13,11 @@ import (
 var newNamespace = netns.New
 
 // A NoNamespace says why no network namespace can be made here, and what helps.
-type NoNamespace struct{ error }
+type NoNamespace struct{ Err error }
 
-func (n NoNamespace) Unwrap() error { return n.error }
+func (n NoNamespace) Error() string { return n.Err.Error() }
+
+func (n NoNamespace) Unwrap() error { return n.Err }
 
 // explained adds the remedy to an error of newNamespace.
 func explained(err error) error {
