@@ -45,7 +45,7 @@ func (c *demoCommand) Run(in *invocation) error {
 	interrupted := p.Run(ctx, r, progress)
 	progress.End()
 	if interrupted != nil {
-		return fmt.Errorf("%w; everything that it started is gone", interrupted)
+		return fmt.Errorf("%w; everything that was started is gone", interrupted)
 	}
 	if c.JSON {
 		if err := r.WriteJSON(in.stdout); err != nil {
