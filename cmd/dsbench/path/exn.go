@@ -15,6 +15,7 @@ import (
 	"exnet/cmd/dsbench/measure"
 	"exnet/exn/control"
 	"exnet/fabric"
+	"exnet/fabric/dir"
 )
 
 // ready is how long a daemon may take to bring its interface up, most of which
@@ -107,7 +108,7 @@ func (p *Path) up(i int, cmd *exec.Cmd) error {
 		return fmt.Errorf("path %s: %w", p.Name, err)
 	}
 	p.ready = append(p.ready, l) // to the end: it will say that it stops, too
-	cmd.Env = append(os.Environ(), "NOTIFY_SOCKET="+address)
+	cmd.Env = append(os.Environ(), "NOTIFY_SOCKET="+address, dir.PeersVariable+"="+p.peers.String())
 	if err := p.start(i, cmd); err != nil {
 		return err
 	}
