@@ -47,6 +47,9 @@ func TestRunSetsTheEnvironment(t *testing.T) {
 	library := built.Path(t, "libextds.so")
 	show := []string{"sh", "-c", "echo $LD_PRELOAD $EXN_FABRIC $EXN_DS_REQUIRE $EXN_DS_VERBOSE"}
 	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o700); err != nil { // what others may enter is no fabric directory
+		t.Fatal(err)
+	}
 	// libc is a library that is there and does no harm.
 	out, errs, _ := started(t, []string{"LD_PRELOAD=libc.so.6"}, append([]string{"--fabric", dir, "--require", "--verbose", "--"}, show...)...)
 	if want := library + ":libc.so.6 " + dir + " 1 1\n"; out != want {
@@ -98,7 +101,7 @@ func TestRunComplains(t *testing.T) {
 		{[]string{dir}, nil, exitCannotRun, "is not a program"},
 		{[]string{"true"}, []string{"EXN_LIBRARY=/no/lib.so"}, exitNotStarted, "EXN_LIBRARY"},
 		{[]string{"true"}, []string{"EXN_LIBRARY=" + program}, exitNotStarted, "not a library"},
-		{nil, nil, exitUsage, "expected"},
+		{nil, nil, exitUsage, "no program to run"},
 		{[]string{"--"}, nil, exitUsage, ""},
 		{[]string{"--require", "--", program, "version"}, nil, exitCannotRun, "with --require it is not started on TCP"},
 		{[]string{"--polcy", "x", "--", "true"}, nil, exitUsage, "unknown flag --polcy"},
