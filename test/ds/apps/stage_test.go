@@ -27,7 +27,7 @@ func patience() time.Duration {
 	if ds.Long() {
 		return 15 * time.Minute
 	}
-	return 2 * time.Minute
+	return 10 * time.Minute
 }
 
 // A scenario is what real programs do. It is played on plain TCP, then with the
