@@ -14,7 +14,8 @@ import (
 // ends: go test and the test binaries it started. All bear the mark of the run.
 func (s *suite) command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Env = append(os.Environ(), s.mark, tier.Variable+"="+string(s.tier))
+	// A program with the race detector would sleep for a second before it ends.
+	cmd.Env = append(os.Environ(), s.mark, tier.Variable+"="+string(s.tier), "GORACE=atexit_sleep_ms=20")
 	if s.tier == tier.CI {
 		cmd.Env = append(cmd.Env, tier.SampleVariable+"="+s.sample)
 	}
