@@ -25,12 +25,15 @@ const patience = 4 * time.Minute
 type run struct {
 	packages []string
 	before   string            // commands, for what the document takes for granted
+	ready    map[string]string // by how a line begins that stays in the background: what succeeds once it is ready
 	expect   map[string]string // by how a line begins: what its output must match
 }
 
 var runs = map[string]run{
 	"redis": {
 		packages: []string{"redis-server"},
+		// Its client spins if nobody listens yet; a reader is slower.
+		ready: map[string]string{"exn-tun run -- redis-server": "grep -q ' 0A ' /proc/net/tcp"},
 		expect: map[string]string{
 			"exn-tun check":         "takes lanes|shared memory",
 			"exn-tun show sockets":  `redis-server.* lane `,
@@ -226,6 +229,11 @@ again() { # LINE PATTERN
 			b.WriteString(line + "\n")
 		case strings.HasSuffix(line, " &"):
 			fmt.Fprintf(&b, "behind %s &\n", quote(strings.TrimSuffix(line, " &")))
+			for begins, ready := range how.ready {
+				if strings.HasPrefix(line, begins) {
+					fmt.Fprintf(&b, "until %s; do sleep 0.1; done\n", ready)
+				}
+			}
 		default:
 			pattern := ""
 			for begins, want := range how.expect {
