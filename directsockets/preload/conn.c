@@ -147,7 +147,7 @@ void conn_stays(struct conn *c, int fd, enum reason why)
 	char refused[64];
 	const char *words = why == REASON_PLAIN ? far_words : reason_names[why];
 	if (why == REASON_REFUSED && c->refusal) {
-		snprintf(refused, sizeof refused, "%s: %s", words, reason_names[c->refusal]);
+		snprintf(refused, sizeof refused, "%.30s: %.30s", reason_names[why], reason_names[c->refusal]);
 		words = refused;
 	}
 	if (config.verbose || config.require)
