@@ -197,7 +197,7 @@ func (s *suite) raced(ctx context.Context) {
 
 // plain runs those that mostly wait for other processes, more of them at once.
 func (s *suite) plain(ctx context.Context) {
-	s.tests(ctx, "tests without it", []string{"-p=3", "-parallel=6"}, s.isPlain)
+	s.tests(ctx, "tests without it", []string{"-p=2", "-parallel=6"}, s.isPlain)
 }
 
 // tests runs those of some packages that belong to this run.

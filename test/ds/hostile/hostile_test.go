@@ -13,7 +13,7 @@ import (
 )
 
 // patience is for one run of the program, which judges hangs itself.
-const patience = 2 * time.Minute
+const patience = 10 * time.Minute
 
 // run runs the program for one seed, and returns how many hostile clients there
 // were, and how many of them had memory to lie in.
