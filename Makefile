@@ -28,10 +28,10 @@ all: $(programs) $(library) bin/pump bin/gopump ## build the programs and the li
 run: all ## show in a minute what it does on this machine; with root, more of it
 	@bin/dsbench demo
 
-test: all bin/suite ## what a change must pass: some five minutes
+test: all bin/suite ## what a change must pass: some ten minutes
 	$(suite)
 
-test-ci: all bin/suite ## what make test leaves out, sampled by the commit: a quarter of an hour
+test-ci: all bin/suite ## what make test leaves out, sampled by the commit
 	$(suite) -ci
 
 test-all: all bin/suite ## everything, with long matrices, seeds, soaks and fuzzing: hours
